@@ -11,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -206,7 +206,7 @@ def _newest_first(timeline: Timeline, limit: int) -> Iterator[tuple[Commit, int]
         largest = max(len(commit.actions) for commit, _ in found)
         block = max(1, min(_BLOCK, _BLOCK_ACTIONS // (1 + largest)))
     if last >= oldest:
-        for commit, timestamp_ms in replace(timeline, version=last).newest_first():
+        for commit, timestamp_ms in timeline.newest_first(last):
             if commit.version < oldest:
                 return
             yield commit, timestamp_ms

@@ -5,7 +5,7 @@ A caller with other things to do, such as the daemon, carries out as many pieces
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Sequence
 from typing import TypeAlias, TypeVar
 
 from tidelog.log.format.actions import Commit
@@ -32,7 +32,7 @@ def finished(work: Pieces[_T]) -> _T:
             return result
 
 
-def commits_in_pieces(store: Store, versions: Collection[int]) -> Generator[Commit | None, None, None]:
+def commits_in_pieces(store: Store, versions: Sequence[int]) -> Generator[Commit | None, None, None]:
     """The commits at `versions`, in that order, with a None after each piece. Raises CorruptLogError."""
     for number, commit in enumerate(read_commits(store, versions), start=1):
         yield commit

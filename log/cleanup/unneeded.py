@@ -6,7 +6,7 @@ names every file that left the table, and nothing else: it costs what reading th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.log.cleanup import retention
@@ -107,7 +107,7 @@ def frees(store: Store, announced: int, horizon: int, found: Unneeded) -> Pieces
 
 
 def from_log(
-    store: Store, needed: References, versions: Collection[int], partition_columns: Collection[str] = ()
+    store: Store, needed: References, versions: Sequence[int], partition_columns: Collection[str] = ()
 ) -> Pieces[Unneeded]:
     """The files that the commits at `versions` name and that are not needed.
 

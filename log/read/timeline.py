@@ -68,11 +68,15 @@ class Timeline:
         """The start of an interval that covers the whole history."""
         return self.first_version + BEFORE_FIRST
 
-    def newest_first(self) -> Iterator[tuple[Commit, int]]:
-        """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
+    def newest_first(self, until: int | None = None) -> Iterator[tuple[Commit, int]]:
+        """Each commit with its commit time in ms, from `until` to the oldest that is retained; None: from the newest.
+
+        Raises the errors of loading the newest version, if that is not the loaded one.
+        """
         # Every move of the floor is a commit.
         floor = self._newest_floor() if is_there(self.store, self.version + 1) else self.floor
-        for commit in versions.newest_first(self.store, self.version, self.first_version, floor):
+        newest = self.version if until is None else until
+        for commit in versions.newest_first(self.store, newest, self.first_version, floor):
             try:
                 stamp = self.times.of(commit)
             except FileNotFoundError:  # cleaned up since it was read, and so are those before it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
@@ -61,7 +61,7 @@ def read_info(store: Store, version: int) -> CommitInfo:
         raise _corrupt(store, version, error) from error
 
 
-def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
+def read_each(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
     """The commits at `versions`, in that order. Raises the errors of `read_commit`, each in its place.
 
     They are read ahead: first one, then more and more, which a store where a reader mostly waits is asked for at once.
@@ -69,7 +69,7 @@ def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
     return chain.from_iterable(_decoded_blocks(store, versions))
 
 
-def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) -> Iterator[Commit | CommitInfo]:
+def read_each_up_to(store: Store, versions: Sequence[int], most_bytes: int) -> Iterator[Commit | CommitInfo]:
     """Like `read_each`, but of a commit with `most_bytes` or more only the commitInfo, empty if that is not first.
 
     Of such a commit no more is read, which is what makes a look at many commits cheap.
@@ -78,7 +78,7 @@ def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) ->
 
 
 def _blocks_up_to(
-    store: Store, versions: Collection[int], most_bytes: int
+    store: Store, versions: Sequence[int], most_bytes: int
 ) -> Iterator[Sequence[Commit] | Sequence[CommitInfo]]:
     for block, contents in _blocks(store, versions, most_bytes):
         if max(map(len, contents)) < most_bytes:
@@ -94,12 +94,12 @@ def _blocks_up_to(
                 yield [{}]
 
 
-def read_commits(store: Store, versions: Collection[int]) -> Iterator[Commit]:
+def read_commits(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
     """The commits at `versions`, in that order. Raises CorruptLogError if one is missing."""
     return chain.from_iterable(commit_blocks(store, versions))
 
 
-def commit_blocks(store: Store, versions: Collection[int]) -> Iterator[Sequence[Commit]]:
+def commit_blocks(store: Store, versions: Sequence[int]) -> Iterator[Sequence[Commit]]:
     """The same as `read_commits`, in blocks as they are read, for those who handle many commits together."""
     done = 0
     try:
@@ -108,13 +108,13 @@ def commit_blocks(store: Store, versions: Collection[int]) -> Iterator[Sequence[
             yield block
     except FileNotFoundError as error:
         raise CorruptLogError(
-            f"commit {next(islice(versions, done, None))} of {store.url} has disappeared",
+            f"commit {versions[done]} of {store.url} has disappeared",
             advice="refresh the table; if that does not help, restore the file in _delta_log from a backup",
             path=store.url,
         ) from error
 
 
-def _decoded_blocks(store: Store, versions: Collection[int]) -> Iterator[Sequence[Commit]]:
+def _decoded_blocks(store: Store, versions: Sequence[int]) -> Iterator[Sequence[Commit]]:
     for block, contents in _blocks(store, versions):
         yield from _decoded_together(store, block, contents)
 
@@ -131,15 +131,14 @@ def _decoded_together(store: Store, block: Sequence[int], contents: Sequence[byt
 
 
 def _blocks(
-    store: Store, versions: Collection[int], first_bytes: int | None = None
+    store: Store, versions: Sequence[int], first_bytes: int | None = None
 ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
     """Versions and the contents of their commits, at least one at a time. An error comes after those before it."""
     read = store.read if first_bytes is None else partial(store.read_start, size_bytes=first_bytes)
     with_threads = store.small_reads_at_once > 1
     most, most_bytes = (store.small_reads_at_once, _BLOCK_BYTES) if with_threads else (_SMALL_BLOCK, _SMALL_BLOCK_BYTES)
-    rest: Iterator[int] = iter(versions)
-    at_once = 1
-    while block := list(islice(rest, at_once)):
+    place, at_once = 0, 1
+    while block := versions[place : place + at_once]:
         paths = list(map(filenames.commit_path, block))
         if with_threads and len(block) > 1:
             with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
@@ -152,7 +151,7 @@ def _blocks(
             raise _corrupt(store, block[len(contents)], error) from error
         if error is not None:
             raise error
-        rest = chain(block[len(contents) :], rest)
+        place += len(contents)
         largest = max(map(len, contents)) or 1
         at_once = max(1, min(_GROWTH * len(block), most, most_bytes // largest))
 

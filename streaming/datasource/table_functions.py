@@ -25,7 +25,7 @@ from tidelog.log import Changes, Scan, Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import brief
 from tidelog.log.read.scan import RowReader
-from tidelog.log.read.timeline import Point
+from tidelog.log.read.timeline import Point, Timeline
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 
@@ -90,7 +90,7 @@ class TidelogChanges(_Function):
     ) -> Planned:
         """The columns of the changes. The ends of the interval are versions or times; None for an open end."""
         table = _table(path, storage_options)
-        interval = table.timeline.interval(_start(after, starting_version), _point("until", until))
+        interval = table.timeline.interval(_start(table.timeline, after, starting_version), _point("until", until))
         given: dict[str, Any] = {
             "mode": _text("mode", mode) or "cdc",
             "where": _text("where", where),
@@ -201,7 +201,7 @@ def _planned(
     )
 
 
-def _start(after: AnalyzeArgument | None, starting_version: AnalyzeArgument | None) -> Point | None:
+def _start(timeline: Timeline, after: AnalyzeArgument | None, starting_version: AnalyzeArgument | None) -> Point | None:
     """The exclusive start of an interval. `starting_version` is inclusive, as in Delta."""
     first = _value("starting_version", starting_version)
     if first is None:
@@ -212,7 +212,7 @@ def _start(after: AnalyzeArgument | None, starting_version: AnalyzeArgument | No
         raise ConfigurationError(
             f"starting_version is {brief(first)}", advice="give a version, a whole number from 0 on"
         )
-    return first - 1
+    return timeline.start_before(first)
 
 
 def _value(name: str, argument: AnalyzeArgument | None) -> Any:

@@ -109,8 +109,9 @@ class SinkSettings:
                     )
         if self.delete_where is not None:
             predicate.require_syntax(self.delete_where)
-        if self.keys or self.other_keys:  # as in a table that the sink creates
-            self.keys_of(pa.schema([(name, pa.null()) for name in self.keys]), self.properties)
+        if self.keys or self.other_keys:  # as in a table that the sink creates, whose columns are not known yet
+            names = dict.fromkeys((*self.keys, *table_properties.primary_key(self.properties)))
+            self.keys_of(pa.schema([(name, pa.null()) for name in names]), self.properties)
         if self.throttle is not None and not isinstance(self.throttle, Throttle):
             raise ConfigurationError(
                 f"throttle must be a Throttle, not {type(self.throttle).__name__}",

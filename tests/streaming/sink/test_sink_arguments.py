@@ -57,6 +57,10 @@ def test_a_sink_with_an_invalid_name_property_or_path_is_refused(
             {"mode": "upsert", "keys": ["amount"], "properties": {"tidelog.primaryKey": "id, day"}},
             "keys=['amount'] are not the table's primary key, ['id', 'day'] (tidelog.primaryKey)",
         ),
+        (
+            {"mode": "upsert", "keys": ["amount"], "properties": {"tidelog.primaryKey": "id"}},
+            "leave keys out, or pass other_keys=True",
+        ),
         ({"mode": "overwrite-partitions", "delete_where": "k = 1"}, "delete_where needs mode='upsert'"),
         ({"mode": "upsert", "keys": "k"}, "keys must be a list of column names, not a string; pass ['k']"),
         ({"mode": "upsert", "keys": ["k", "k"]}, "keys=['k', 'k'] has an empty or repeated name; name each column"),
