@@ -109,7 +109,13 @@ def errors_of(tmp_path: Path) -> str:
 
 
 # Without victims given, each is chosen at random.
-@pytest.mark.parametrize("victims", [["python", "java"], [None] * 8], ids=["one each", "random"])
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(["python", "java"], id="one each"),
+        pytest.param([None] * 8, id="random", marks=pytest.mark.nightly),
+    ],
+)
 def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | None], tmp_path: Path) -> None:
     chance = random.Random(seed())
     source = Input(tmp_path / "input").put(4)

@@ -173,7 +173,10 @@ def unnamed_files(path: Path) -> frozenset[str]:
 
 def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
     main, _ = WAYS[way]
-    return [] if scenario in main else [pytest.mark.full]
+    if scenario in main:
+        return []
+    is_rare = way == CONNECT and scenario not in GROUPS["main"]
+    return [pytest.mark.nightly if is_rare else pytest.mark.full]
 
 
 each_table = pytest.mark.parametrize(

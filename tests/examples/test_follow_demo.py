@@ -41,7 +41,7 @@ def test_a_follower_that_was_killed_has_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.nightly)])
 def test_through_many_kills(tmp_path: Path, seed: str) -> None:
     printed = demo("follow", tmp_path / "data", "--days", "16", "--kills", "6", "--seed", seed)
     assert verdicts(printed) == ALL_HOLD

@@ -86,13 +86,13 @@ class Check:
     "properties",
     [
         pytest.param({}, id="vectors"),
-        pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often"),
+        pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often", marks=pytest.mark.nightly),
         pytest.param({"delta.enableDeletionVectors": "false"}, id="copies"),
         pytest.param(
             {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
             id="mapping and feed",
         ),
-        pytest.param({"delta.columnMapping.mode": "id"}, id="mapping by id"),
+        pytest.param({"delta.columnMapping.mode": "id"}, id="mapping by id", marks=pytest.mark.nightly),
     ],
 )
 def test_rows_keep_their_ids_over_everything_that_tidelog_does(

@@ -13,7 +13,7 @@ from tests.soak.run import soak
 from tests.soak.settings import Settings
 
 # It lives on real time: retentions, leases and lives of processes.
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 MINUTES = 2.5
 
