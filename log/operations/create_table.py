@@ -72,8 +72,10 @@ def _created(store: Store, staged: Staged, result: Result | None) -> LogState | 
     version = result.commit.version
     try:
         state = load(store)
-        if state.head.metadata.id != staged.metadata.id and not is_there(store, version + 1):
-            # Another table's first versions were cleaned up, so the name was free, and no reader looks there.
+        is_other = state.head.metadata.id != staged.metadata.id
+        if is_other and state.head.first_version <= version and not is_there(store, version + 1):
+            # Another table's first versions were cleaned up, so the name was free, and no reader looks there. A table
+            # that began later says nothing: this one can have been dropped before it.
             store.delete(filenames.commit_path(version))
             return None
         return load(store, version)

@@ -187,6 +187,26 @@ def test_a_create_that_slept_through_a_create_and_an_expiry_leaves_nothing() -> 
     assert read_numbers(Table.open(inner.url)) == [1, 110]
 
 
+def test_a_create_that_slept_through_the_drop_of_its_table_does_not_say_that_nothing_was_committed() -> None:
+    """Seed 1012830 of the simulation: another table began later, and its first versions were cleaned up."""
+    inner = memory_store()
+
+    class Asleep(Around):
+        asleep = True
+
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            super().put_if_absent(path, content, durable=durable)
+            if path == filenames.commit_path(0) and self.asleep:
+                self.asleep = False
+                drop_table.drop(inner, REAL_SYSTEM)
+                new_table(inner).insert(numbers([1]))
+                expire_all(inner)
+
+    with pytest.raises(CommitStateUnknownError, match="was created as version 0"):
+        create_table.create(Asleep(inner), OTHER, (), {}, Clock())
+    assert read_numbers(Table.open(inner.url)) == [1, 110]
+
+
 class Unreachable(Around):
     """Does not answer once a table exists."""
 
