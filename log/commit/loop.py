@@ -6,9 +6,8 @@ does not grow with the table.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -482,7 +481,7 @@ class Turn:
         now_s = self._system.monotonic_s()
         if now_s >= self._ask_at_s:
             self._asked, self._ask_at_s = True, now_s + TURN_S
-            with contextlib.suppress(*_IGNORED):
+            with suppress(*_IGNORED):
                 self._store.put_if_absent(f"{TURN_FOLDER}/{self._name}", b"", durable=False)
         return self._asked
 
@@ -508,5 +507,5 @@ class Turn:
             return set()
 
     def _withdraw(self, name: str) -> None:
-        with contextlib.suppress(*_IGNORED):
+        with suppress(*_IGNORED):
             self._store.delete(f"{TURN_FOLDER}/{name}")

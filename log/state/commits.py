@@ -100,7 +100,10 @@ def read_commits(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
 
 
 def commit_blocks(store: Store, versions: Sequence[int]) -> Iterator[Sequence[Commit]]:
-    """The same as `read_commits`, in blocks as they are read, for those who handle many commits together."""
+    """The same as `read_commits`, in blocks as they are read, for those who handle many commits together.
+
+    No block is empty.
+    """
     done = 0
     try:
         for block in _decoded_blocks(store, versions):
@@ -125,7 +128,8 @@ def _decoded_together(store: Store, block: Sequence[int], contents: Sequence[byt
     for first in range(0, len(block), step):
         part = slice(first, first + step)
         found, error = _until_error(map(decode_commit, block[part], contents[part]))
-        yield found
+        if found:
+            yield found
         if error is not None:
             raise _corrupt(store, block[first + len(found)], error) from error
 
@@ -157,7 +161,7 @@ def _blocks(
 
 
 def _until_error(values: Iterable[_T], most_bytes: int | None = None) -> tuple[list[_T], Exception | None]:
-    """The values before the first error, and that error. With `most_bytes`, no value after those have so many."""
+    """The values before the first error, and that error. With `most_bytes`, no more once those values have so many."""
     found: list[_T] = []
     size_bytes = 0
     try:

@@ -222,11 +222,9 @@ class _HeadFold:
 
     def through(self, blocks: Iterable[Sequence[Commit]]) -> Iterator[Sequence[Commit]]:
         """Fold in blocks of commits and pass them on."""
+        time_of = partial(commits.timestamp_ms, self._store)
         for block in blocks:
-            if block:
-                (self.partial,), self._stamp = head.fold(
-                    [self.partial], block, partial(commits.timestamp_ms, self._store)
-                )
+            (self.partial,), self._stamp = head.fold([self.partial], block, time_of)
             yield block
 
     def head(self, version: int, totals: Totals | None) -> Head:
