@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.shared.small_spark import SETTINGS
+from examples.shared.small_spark import FEW_FORKS, SETTINGS
 from tests import lanes, randomness
 from tests.log.storage.serving import (
     pytest_sessionfinish,
@@ -27,9 +27,8 @@ __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedo
 
 randomness.load_hypothesis_profile()
 
-# On a local disk Spark's default manager forks about forty processes per micro-batch. The short sets keep it.
-_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_FASTER = {"4.2": {"spark.sql.streaming.checkpointFileManagerClass": _MANAGER}}
+# The short sets on other versions run with Spark's default.
+_FASTER = {"4.2": FEW_FORKS}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses among them

@@ -26,13 +26,14 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_FURTHER = {
-    "spark.driver.memory": "512m",
-    # On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod).
+# On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod). Spark
+# 4.0 has this class under another name.
+FEW_FORKS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+_FURTHER = {"spark.driver.memory": "512m", **FEW_FORKS}
 
 
 def small_spark(scratch: Path, name: str, further: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
