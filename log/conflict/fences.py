@@ -1,8 +1,8 @@
 """Rules 7 and 8: entries of applications in the log that keep commits out.
 
-Fences. A commit that carries an epoch is refused once the log has a higher one of the same application. So a process
-that was replaced commits nothing more, whatever it knows: its successor has committed a higher epoch. An equal epoch
-was written by the owner itself.
+Fences. A commit that carries an epoch is refused if the log has a higher epoch of the same application. A process that
+takes over commits a higher epoch first, so the one before it commits nothing more, even if it does not know that it was
+replaced. An equal epoch is the owner's own.
 
 The horizon. It is the version H before which files may be gone. A vacuum commits the application id `tidelog/horizon`
 with the version H, and only then decides what to delete: files that no version from H on names, and that are older than
