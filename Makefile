@@ -42,9 +42,18 @@ lint: setup ## check style and formatting
 type: setup ## check types, strictly, of the packages, tests, examples and benchmarks
 	$(BIN)/mypy $(TYPED)
 
+# Spark's classes, ready to be mapped into memory: the dozens of JVMs of the tests start in half the time.
+CLASSES := .venv/spark-classes.jsa
+
+$(CLASSES): $(STAMP) tests/class_archive.py
+	$(RUN) $(BIN)/python -m tests.class_archive $@
+
+.PHONY: class-archive
+class-archive: setup $(CLASSES)
+
 # Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
 TESTWORKERS ?= 2
-PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(RUN) SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:disable" $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
 FAST = not (spark or server or crash or interop or simulation or full or nightly)
 
 .PHONY: test-fast
@@ -52,11 +61,11 @@ test-fast: setup ## run the tests that need no Spark, server, crash or other eng
 	$(PYTEST) -m "$(FAST)" $(TESTARGS)
 
 .PHONY: test
-test: setup ## run each capability's main path, as CI does; TESTARGS="tests/log -k replay" runs a part
+test: setup $(CLASSES) ## run each capability's main path, as CI does; TESTARGS="tests/log -k replay" runs a part
 	$(PYTEST) $(TESTARGS)
 
 .PHONY: test-full
-test-full: setup ## run all tests but the random and exhaustive ones
+test-full: setup $(CLASSES) ## run all tests but the random and exhaustive ones
 	export TESTS_EXAMPLES=100; $(PYTEST) -m "not nightly" $(TESTARGS)
 
 # Any supported Spark, in an environment of its own: .venvs/spark-4.0 and so on, with the other packages of the lock.

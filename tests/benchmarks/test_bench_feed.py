@@ -54,9 +54,9 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
     ("part", "cases"),
     [
         pytest.param("batch", ["batch"] * 2, id="batch"),
-        pytest.param("ways", WAYS, id="ways"),
-        pytest.param("stream", STREAMS * 2, id="stream"),
-        pytest.param("latency", LATENCIES, id="latency"),
+        pytest.param("ways", WAYS, id="ways", marks=pytest.mark.nightly),
+        pytest.param("stream", STREAMS * 2, id="stream", marks=pytest.mark.nightly),
+        pytest.param("latency", LATENCIES, id="latency", marks=pytest.mark.nightly),
         pytest.param("planning", ["planning"] * 3, id="planning"),
     ],
 )

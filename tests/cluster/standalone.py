@@ -25,8 +25,13 @@ import pyspark
 PATIENCE_S = 120
 SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
-# Short-lived processes gain nothing from the second compiler.
-JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Short-lived processes gain nothing from the second compiler. The variable is for the class archive, which the Makefile
+# gives to Spark's scripts.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    *os.environ.get("SPARK_SUBMIT_OPTS", "").split(),
+)
 # Runs a command that ends when the pipe to this process closes, and kills all that it started.
 _WITH_PARENT = Path(__file__).parents[2] / "examples" / "shared" / "exit_with_parent.py"
 
@@ -133,7 +138,10 @@ class Cluster:
             str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if "JAVA_HOME" in os.environ else shutil.which("java")
         )
         assert java, "Java was not found"
-        command = [java, "-cp", f"{SPARK_HOME}/jars/*", "-Xmx256m", *JAVA_OPTIONS, main, *arguments]
+        # In the order of Spark's scripts: a class archive is for one class path.
+        (slf4j,) = (SPARK_HOME / "jars").glob("slf4j-api-*.jar")
+        class_path = f"{SPARK_HOME}/conf:{slf4j}:{SPARK_HOME}/jars/*"
+        command = [java, "-cp", class_path, "-Xmx256m", *JAVA_OPTIONS, main, *arguments]
         process = Process(name, command, self._folder)
         self._stack.callback(process.kill)
         return process

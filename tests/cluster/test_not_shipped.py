@@ -16,7 +16,10 @@ IN_TASKS = ["sink_tasks", "sink_many_files", "upsert_spark", "net_changes", "man
 FORMAT = ["format_stream", "format_read", "writing", "functions_of_sql"]
 
 
-@pytest.mark.parametrize("path_for_planning", [True, False], ids=["beside-the-driver", "nowhere"])
+@pytest.mark.parametrize(
+    "path_for_planning",
+    [pytest.param(True, id="beside-the-driver", marks=pytest.mark.nightly), pytest.param(False, id="nowhere")],
+)
 def test_what_works_without_tidelog_on_the_workers(
     cluster: Cluster, bare_python: Path, tmp_path: Path, path_for_planning: bool
 ) -> None:

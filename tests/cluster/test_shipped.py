@@ -110,6 +110,7 @@ def test_everything_from_spark_submit(cluster: Cluster, bare_python: Path, packa
     submitted(cluster, tmp_path, rest, python=bare_python, ship=["--py-files", str(package)])
 
 
+@pytest.mark.nightly
 def test_everything_from_a_python_program(cluster: Cluster, bare_python: Path, package: Path, tmp_path: Path) -> None:
     parts = [*WRITING, *READING, *CHANGING]
     plain(cluster, tmp_path, parts, python=bare_python, ship=["--py-files", str(package)], path_for_planning=False)

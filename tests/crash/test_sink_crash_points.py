@@ -175,8 +175,7 @@ def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
     main, _ = WAYS[way]
     if scenario in main:
         return []
-    is_rare = way == CONNECT and scenario not in GROUPS["main"]
-    return [pytest.mark.nightly if is_rare else pytest.mark.full]
+    return [pytest.mark.nightly if way == CONNECT else pytest.mark.full]
 
 
 each_table = pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def test_a_follower_that_was_killed_has_the_same_rows(tmp_path: Path) -> None:
     assert copy.scan().count() == table.scan().count() > 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", ["1", "2"])
 def test_through_many_kills(tmp_path: Path, seed: str) -> None:
     printed = demo("follow", tmp_path / "data", "--days", "16", "--kills", "6", "--seed", seed)
     assert verdicts(printed) == ALL_HOLD

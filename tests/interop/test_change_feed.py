@@ -107,7 +107,9 @@ MERGE = f"""
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
+@pytest.mark.parametrize(
+    "vectors", [pytest.param(True, id="vectors"), pytest.param(False, id="copies", marks=pytest.mark.nightly)]
+)
 def test_tables_of_delta_spark(*, vectors: bool, path: str, delta: DeltaSpark) -> None:
     """Slow, because of its many statements of Spark."""
     flags = {"delta.enableChangeDataFeed": True, "delta.enableDeletionVectors": vectors}

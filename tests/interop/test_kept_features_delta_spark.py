@@ -81,7 +81,13 @@ def ids(table: Table) -> dict[int, int]:
     return {row["k"]: row["id"] for row in row_tracking.rows_with_ids(table).to_pylist()}
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(
+    "feature",
+    [
+        pytest.param(feature, marks=[] if feature in ("domainMetadata", "rowTracking") else pytest.mark.nightly)
+        for feature in FEATURES
+    ],
+)
 def test_delta_spark_reads_what_a_stream_and_a_clean_up_leave(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, feature: str
 ) -> None:

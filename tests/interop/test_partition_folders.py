@@ -94,7 +94,7 @@ def test_polars_goes_on_reading_a_table_of_delta_rs(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("feed", [True, False])
+@pytest.mark.parametrize("feed", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_every_operation_beside_other_writers(maker: str, feed: bool, delta: DeltaSpark, tmp_path: Path) -> None:
     path = str(tmp_path / "table")

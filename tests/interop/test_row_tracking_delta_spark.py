@@ -87,7 +87,7 @@ class Check:
     [
         pytest.param({}, id="vectors"),
         pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often", marks=pytest.mark.nightly),
-        pytest.param({"delta.enableDeletionVectors": "false"}, id="copies"),
+        pytest.param({"delta.enableDeletionVectors": "false"}, id="copies", marks=pytest.mark.nightly),
         pytest.param(
             {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
             id="mapping and feed",

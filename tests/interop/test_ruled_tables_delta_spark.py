@@ -121,7 +121,14 @@ def insert(
     delta.sql(f"INSERT INTO delta.`{path}` ({names}) SELECT {', '.join(expressions)} FROM {rows}")
 
 
-@pytest.mark.parametrize("rules", [EVERYTHING, CONSTRAINED, GENERATED, DEFAULTED, NUMBERED])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        EVERYTHING,
+        *(pytest.param(rules, marks=pytest.mark.nightly) for rules in (CONSTRAINED, GENERATED, DEFAULTED, NUMBERED)),
+    ],
+    ids=str,
+)
 def test_tidelog_writes_by_the_rules_of_delta_spark(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, rules: Rules
 ) -> None:

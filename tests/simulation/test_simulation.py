@@ -38,7 +38,7 @@ def require_nothing_wrong(found: Run) -> None:
         *range(_FAST_CHUNKS),
         *(pytest.param(chunk, marks=pytest.mark.simulation) for chunk in range(_FAST_CHUNKS, _MAIN_CHUNKS)),
         *(
-            pytest.param(chunk, marks=[pytest.mark.simulation, pytest.mark.full])
+            pytest.param(chunk, marks=[pytest.mark.simulation, pytest.mark.nightly])
             for chunk in range(_MAIN_CHUNKS, _CHUNKS)
         ),
     ],
