@@ -33,6 +33,11 @@ def full_but(main: Iterable[Any], every: Iterable[Any]) -> list[Any]:
     return [pytest.param(value, id=str(value), marks=[] if value in kept else pytest.mark.full) for value in every]
 
 
+def full(*cases: tuple[Any, ...]) -> list[Any]:
+    """Further cases of a test, which `make test` leaves out."""
+    return [pytest.param(*case, marks=pytest.mark.full) for case in cases]
+
+
 def slow_files_first(items: list[pytest.Item]) -> None:
     """Order the files so that two processes end at about the same time: the short ones fill the gaps at the end."""
     names = ("spark", "server", "crash", "interop", "simulation")

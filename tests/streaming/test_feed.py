@@ -116,6 +116,7 @@ def test_five_ways_to_the_same_rows(spark: SparkSession, table: Table, tmp_path:
             assert counted(frame.toArrow().to_pylist()) == counted(found)
 
 
+@pytest.mark.full
 def test_appended_rows_in_five_ways(spark: SparkSession, tmp_path: Path) -> None:
     """A compaction, properties and new columns are among the commits."""
     table = Table.create(str(tmp_path / "table"), SCHEMA, partition_by=["part"])
@@ -217,6 +218,7 @@ def test_the_files_to_read_come_to_the_batch_function_without_a_job(spark: Spark
     assert seen == [(0, True)]
 
 
+@pytest.mark.full
 def test_where_spark_keeps_the_plan_elsewhere_a_job_brings_it(
     spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,9 @@ from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.format.actions import AddFile
 
 
-@pytest.fixture(params=["in memory", "in parts", "in parts of parts"], autouse=True)
+@pytest.fixture(
+    params=["in memory", pytest.param("in parts", marks=pytest.mark.full), "in parts of parts"], autouse=True
+)
 def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many rows are sorted at once."""
     if request.param != "in memory":

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.lanes import full_but
 from tests.log.cleanup.support import AT_ONCE, DAY, Ticking, compacted, live_files_at, paths, put
 from tests.log.faults import Deleting, Paused
 from tests.log.support import Clock, add, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
@@ -182,7 +183,7 @@ def test_after_a_crash_the_next_call_continues(table: Table, clock: Clock) -> No
     assert paths(table.store) == set(table.at().files()["path"].to_pylist())
 
 
-@pytest.mark.parametrize("listing", [False, True])
+@pytest.mark.parametrize("listing", full_but([False], [False, True]))
 @pytest.mark.parametrize("is_held", [False, True], ids=["", "with a consumer"])
 def test_an_expire_in_any_pause_of_a_vacuum(listing: bool, is_held: bool) -> None:
     """It deletes commits that the vacuum was about to read. Then the vacuum begins again with those that are left."""

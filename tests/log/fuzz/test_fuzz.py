@@ -40,7 +40,7 @@ MAX_UNDECIDABLE = 0.05
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("cases", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("cases", [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_damage_gives_the_right_rows_or_a_typed_error(cases: int, tmp_path: Path) -> None:
     share = cases // WORKERS
     chosen = seed()

@@ -164,6 +164,7 @@ def large_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @needs_proc
+@pytest.mark.full
 def test_the_memory_does_not_depend_on_the_interval(large_table: Table) -> None:
     """With a bound above the interval's size, all of it is in memory: the same read takes several times as much."""
     bounded, whole = (in_a_process(MEASURED, large_table.path, power, 20, 21) for power in (21, 40))

@@ -19,7 +19,7 @@ from tidelog.log.storage.s3 import S3
 PATHS = [f"data/a b&<{number}>.parquet" for number in range(7)]
 
 
-@pytest.fixture(params=["moto", "versitygw"])
+@pytest.fixture(params=[pytest.param("moto", marks=pytest.mark.full), "versitygw"])
 def filled(request: pytest.FixtureRequest, server_of: Callable[[str], Server]) -> Iterator[Faulty]:
     """A store with PATHS and one other file. The proxy counts only the requests that follow."""
     with behind_a_proxy(server_of(request.param)) as faulty:
@@ -83,7 +83,7 @@ def test_a_store_that_does_not_answer_is_not_asked_for_each_file(filled: Faulty)
     assert left_in(filled) == sorted([*PATHS, "kept"])
 
 
-@pytest.mark.parametrize("name", ["moto", "versitygw"])
+@pytest.mark.parametrize("name", [pytest.param("moto", marks=pytest.mark.full), "versitygw"])
 def test_a_vacuum_deletes_with_one_request(server_of: Callable[[str], Server], name: str) -> None:
     with behind_a_proxy(server_of(name)) as faulty:
         table = faulty.table()

@@ -227,6 +227,7 @@ def test_the_anchors_of_a_checkpoint_take_five(real: Faulty) -> None:
     assert requests(real).total() <= 5
 
 
+@pytest.mark.full
 def test_a_long_log_is_listed_from_its_checkpoint_on(
     real: Faulty, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ class OnServer(StoreContract):
         return server.store()
 
 
+@pytest.mark.full
 class TestS3OnMoto(OnServer):
     name = "moto"
 
