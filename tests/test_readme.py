@@ -14,10 +14,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "```python\n" in page.read_text())
-# Short programs gain nothing from Spark's web page, many partitions and the second compiler.
+# Short programs gain nothing from Spark's web page, many partitions, compiled plans and the second compiler.
 SPARK_DEFAULTS = """
 spark.ui.enabled false
 spark.sql.shuffle.partitions 2
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
 spark.driver.bindAddress 127.0.0.1
 spark.driver.host 127.0.0.1
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC

@@ -24,6 +24,8 @@ _SETTINGS = {
     "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
     "spark.executor.extraJavaOptions": " ".join(JAVA_OPTIONS),
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
 }
 

@@ -15,6 +15,7 @@ import time
 
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.shared.small_spark import SETTINGS
 from tidelog.streaming import Sink
 
 
@@ -22,14 +23,8 @@ def main(folder: str, table: str, checkpoint: str, seed: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config(map={**SETTINGS})
         .config("spark.driver.memory", "512m")
-        # The process is short-lived, so compiling costs more than it saves.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -175,7 +175,7 @@ def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
     main, _ = WAYS[way]
     if scenario in main:
         return []
-    return [pytest.mark.nightly if way == CONNECT else pytest.mark.full]
+    return [pytest.mark.full if way == CLASSIC else pytest.mark.nightly]
 
 
 each_table = pytest.mark.parametrize(

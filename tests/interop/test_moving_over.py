@@ -23,7 +23,7 @@ def app_id_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("app_id", ["", "my-stream"])
-@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("crashed", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_stream_moves_over_and_back_without_doubling_a_batch(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, app_id: str, crashed: bool
 ) -> None:

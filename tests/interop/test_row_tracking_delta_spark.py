@@ -85,7 +85,7 @@ class Check:
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param({}, id="vectors"),
+        pytest.param({}, id="vectors", marks=pytest.mark.nightly),
         pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often", marks=pytest.mark.nightly),
         pytest.param({"delta.enableDeletionVectors": "false"}, id="copies", marks=pytest.mark.nightly),
         pytest.param(

@@ -34,7 +34,7 @@ def test_without_a_docker_client_there_is_no_engine(tmp_path: Path, monkeypatch:
     assert not docker_engine()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_after_a_crash_the_broker_has_its_records_and_its_address(kafka: Broker, topic: Topic) -> None:
     first = topic.good(5)
     kafka.crash()

@@ -32,7 +32,7 @@ def processes_of(data: Path) -> list[str]:
     return [line for line in listed.stdout.splitlines() if str(data) in line]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.crash
 def test_after_three_crashes_all_checks_hold(tmp_path: Path) -> None:

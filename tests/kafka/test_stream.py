@@ -95,7 +95,7 @@ def test_a_replayed_batch_is_skipped_by_both_sinks(kafka_spark: SparkSession, to
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("batches_since", [1, 3])
+@pytest.mark.parametrize("batches_since", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_an_older_copy_of_the_checkpoint_is_refused(
     kafka_spark: SparkSession, topic: Topic, tmp_path: Path, batches_since: int
 ) -> None:

@@ -7,15 +7,17 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from examples.shared.small_spark import SETTINGS
+from tests.cluster.standalone import JAVA_OPTIONS
+
 
 def cluster_session(master: str, local_dir: str, **settings: str) -> SparkSession:
     """A session whose executors run this interpreter and import from this checkout."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config(map={**SETTINGS})
+        .config("spark.executor.extraJavaOptions", " ".join(JAVA_OPTIONS))
         .config("spark.executor.memory", "512m")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.local.dir", local_dir)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.shared.small_spark import SETTINGS
 from tests.streaming.jvm_reading.support import is_read_by_spark, physical_plan
 from tests.streaming.support import Input, drain, drain_feed
 from tidelog.compaction_daemon import Daemon
@@ -31,17 +32,13 @@ def session(jars: str, folder: Path) -> SparkSession:
     events.mkdir()
     spark = (
         SparkSession.builder.master("local[2,2]")  # a task can fail once
+        .config(map={**SETTINGS})
         .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
         .config("spark.eventLog.enabled", "true")
         .config("spark.eventLog.compress", "false")
         .config("spark.eventLog.dir", events.as_uri())
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -10,6 +10,7 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.shared.small_spark import SETTINGS
 from tidelog.streaming import Sink
 
 
@@ -18,12 +19,9 @@ def main(folder: str, table: str, checkpoint: str, writer: str) -> None:
     os.environ.pop("PYSPARK_DRIVER_PYTHON", None)
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config(map={**SETTINGS})
         .config("spark.driver.memory", "512m")
         .config("spark.driver.maxResultSize", "1m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
