@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from tidelog.streaming import register
@@ -26,12 +27,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod). Spark
-# 4.0 has this class under another name.
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else f"{_STREAMING}.checkpointing"
+# On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod).
 FEW_FORKS: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
 }
 _FURTHER = {"spark.driver.memory": "512m", **FEW_FORKS}
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, put
+from tests.lanes import full_but
 from tidelog.cli.daemon_process import DaemonOptions
 from tidelog.compaction_daemon import DaemonConfig, TableSource
 from tidelog.compaction_daemon.settings.config import ListenAddress
@@ -176,7 +177,7 @@ def test_sighup_without_a_file_changes_nothing(lake: Path) -> None:
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", full_but([signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_a_daemon_that_sleeps(lake: Path, number: signal.Signals) -> None:
     with started(lake / "a", "--interval", "3600") as daemon:
         daemon.await_event("compacted")

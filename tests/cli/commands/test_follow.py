@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import PROGRAM, run
+from tests.lanes import full_but
 from tests.log.support import NUMBERS, numbers
 from tidelog.cli import follow as module
 from tidelog.cli import output
@@ -101,7 +102,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise TimeoutError
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", full_but([signal.SIGINT], [signal.SIGTERM, signal.SIGINT]))
 def test_new_commits_are_printed_as_they_come(counted: Table, number: int) -> None:
     with following(counted, "--json", "--after", 1) as tail:
         assert tail.rows(2) == [2, 3]
@@ -169,7 +170,7 @@ def test_a_restart_at_once_waits_for_the_name(counted: Table) -> None:
         assert tail.program.stderr.read() == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", full_but([signal.SIGINT], [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_the_wait_for_the_name(counted: Table, number: int) -> None:
     other = claim(counted.store, counted.head, "c", owner="a", position=0, system=REAL_SYSTEM, takeover_after_ms=60_000)
     other.confirm()

@@ -104,7 +104,8 @@ def test_no_more_rows_than_one_output_has_are_held(case: str, size: int, tmp_pat
     assert held < pool.max_memory() < output_bytes
 
 
-@pytest.mark.parametrize("case", ["hilbert", pytest.param("sort", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("case", ["hilbert", "sort"])
 def test_clustering_takes_few_bytes_for_each_row(case: str, tmp_path: Path) -> None:
     """A hash, its address before and after, and its place: in NumPy's arrays, which Arrow does not count."""
     peaks = []

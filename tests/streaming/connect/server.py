@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from examples.shared.small_spark import SETTINGS
+from examples.shared.small_spark import FEW_FORKS, SETTINGS
 
 ROOT = Path(__file__).parents[3]
 _READY = "port"
@@ -73,7 +73,7 @@ def serve(settings: Mapping[str, str]) -> None:
         .config("spark.connect.grpc.binding.port", str(port))
         .config("spark.driver.memory", "1g")
     )
-    spark = builder.config(map={**SETTINGS, **settings}).getOrCreate()
+    spark = builder.config(map={**SETTINGS, **FEW_FORKS, **settings}).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(_READY, port, file=out, flush=True)
     sys.stdin.read()
