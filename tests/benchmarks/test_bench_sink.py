@@ -43,7 +43,7 @@ CASES = {
 RIGHT = {"found": (3_000, 4_498_500, 2_999), "expected": (3_000, 4_498_500, 2_999)}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_quick_run_prints_every_case_and_loses_no_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.sink", "--quick"]

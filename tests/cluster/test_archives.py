@@ -10,7 +10,7 @@ from tests.cluster.application import log_of, plain, submitted
 from tests.cluster.shipping import packed_environment, packed_folder
 from tests.cluster.standalone import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 PARTS = [
     "sink_driver",
@@ -32,7 +32,6 @@ def test_the_package_as_an_archive_on_the_path_of_the_workers(
     plain(cluster, tmp_path, PARTS, python=bare_python, ship=ship)
 
 
-@pytest.mark.nightly
 def test_a_whole_environment_as_an_archive(cluster: Cluster, tmp_path: Path) -> None:
     """The driver starts where the environment is unpacked, since Spark plans reads with the same relative path."""
     archive = packed_environment(tmp_path / "environment")

@@ -96,6 +96,7 @@ def require_only_garbage_left(table: Table, count: int) -> int:
     return len(left)
 
 
+@pytest.mark.nightly
 def test_credentials_of_a_store_travel_with_the_tasks(
     cluster: Cluster, bare_python: Path, package: Path, s3: Server, tmp_path: Path
 ) -> None:

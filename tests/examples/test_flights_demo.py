@@ -127,7 +127,7 @@ def test_fewer_days_than_are_there_are_refused(
     assert f"already has {DAYS} days" in printed
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_an_interrupted_run_goes_on_to_the_same_totals(tmp_path: Path) -> None:
     days, flights = 12, 10_452

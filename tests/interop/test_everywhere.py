@@ -187,7 +187,7 @@ STEPS = (
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", lanes.full_but(["with change files"], ["with change files", "without commit times"]))
+@pytest.mark.parametrize("kind", ["with change files", pytest.param("without commit times", marks=pytest.mark.nightly)])
 def test_tidelog_reads_what_delta_spark_commits(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     table = table_of(tmp_path, kind)
     for step in STEPS:

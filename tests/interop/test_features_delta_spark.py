@@ -81,7 +81,7 @@ def go_on(delta: DeltaSpark, path: str, expected: set[tuple[int, int]]) -> None:
     assert ours(path) == theirs(delta, path) == (expected - {(6, 3)}) | {(500, 5), (6, 6)}
 
 
-@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("mapping", [pytest.param("none", marks=pytest.mark.nightly), "name"])
 def test_a_clustered_table(delta: DeltaSpark, path: str, mapping: str) -> None:
     properties = {"delta.columnMapping.mode": mapping}
     table = create(delta, path, "k BIGINT, v BIGINT", clause="CLUSTER BY (v, k)", **properties)

@@ -83,10 +83,7 @@ def ids(table: Table) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "feature",
-    [
-        pytest.param(feature, marks=[] if feature in ("domainMetadata", "rowTracking") else pytest.mark.nightly)
-        for feature in FEATURES
-    ],
+    [pytest.param(feature, marks=[] if feature == "domainMetadata" else pytest.mark.nightly) for feature in FEATURES],
 )
 def test_delta_spark_reads_what_a_stream_and_a_clean_up_leave(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, feature: str

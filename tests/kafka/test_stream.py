@@ -124,7 +124,7 @@ def test_a_deleted_checkpoint_is_refused(kafka_spark: SparkSession, topic: Topic
     assert ids_in(tmp_path) == ids
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_running_query_survives_a_crash_of_the_broker(
     kafka: Broker, kafka_spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:

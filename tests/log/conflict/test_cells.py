@@ -19,7 +19,7 @@ OVERWRITE, UPDATE_DELETE = OperationClass.OVERWRITE, OperationClass.UPDATE_DELET
 def every_cell(*policies: Policy) -> pytest.MarkDecorator:
     """Parametrize by policy and layout, with and without deletion vectors and a third commit in between.
 
-    `make test` runs the plainest way of each policy; the other ways are `full`, or `nightly` if they vary both.
+    `make test` runs the plainest way of each policy; without vectors it is `full`, and beside a third commit `nightly`.
     """
     ways = []
     for policy, layout in itertools.product(policies, LAYOUTS):
@@ -30,7 +30,7 @@ def every_cell(*policies: Policy) -> pytest.MarkDecorator:
                 pytest.param(
                     *(policy, layout, vectors, third),
                     id=", ".join([policy.name, layout.name, *notes]),
-                    marks=[] if plainest else pytest.mark.nightly if len(notes) > 1 else pytest.mark.full,
+                    marks=[] if plainest else pytest.mark.nightly if third else pytest.mark.full,
                 )
             )
     return pytest.mark.parametrize(("policy", "layout", "vectors", "third"), ways)
