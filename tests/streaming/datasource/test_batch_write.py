@@ -18,6 +18,7 @@ from tidelog.log import OperationClass, Table
 
 pytestmark = pytest.mark.spark
 
+MISMATCH = "TIDELOG_SCHEMA_MISMATCH"
 SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string())])
 
 
@@ -160,14 +161,14 @@ def test_rows_that_match_a_predicate_are_overwritten(spark: SparkSession, path: 
 @pytest.mark.parametrize(
     ("mode", "select", "options", "message"),
     [
-        ("append", ["*", "1 as more"], {}, "TIDELOG_SCHEMA_MISMATCH: the data has a column 'more'"),
+        ("append", ["*", "1 as more"], {}, f"{MISMATCH}: the data has a column 'more'"),
         ("append", ["*"], {"partitionBy": "n"}, "TIDELOG_CONFIGURATION: .* is partitioned by .'part'., not by .'n'."),
         ("append", ["*"], {"where": "part = 'a'"}, "the option 'where' is for overwriting only; leave it out"),
         ("overwrite", ["*"], {"where": "n = 1", "replaceWhere": "n = 1"}, "'where' and 'replaceWhere' say the same"),
         *full(
-            ("append", ["part as n", "part"], {}, "column 'n' is int64 in the table but string"),
-            ("overwrite", ["n", "array(1) as part"], {}, "column 'part' is string in the table"),
-            ("append", ["*"], {"replaceWhere": "n = 1"}, "the option 'replaceWhere' is for overwriting only"),
+            ("append", ["part as n", "part"], {}, f"{MISMATCH}: column 'n' is int64 in the table but string"),
+            ("overwrite", ["n", "array(1) as part"], {}, f"{MISMATCH}: column 'part' is string in the table"),
+            ("append", ["*"], {"replaceWhere": "n = 1"}, "option 'replaceWhere' is for overwriting only; leave it out"),
             ("overwrite", ["*"], {"where": "no = 1"}, "TIDELOG_PREDICATE: there is no column 'no'"),
         ),
     ],
