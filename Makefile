@@ -53,7 +53,8 @@ class-archive: setup $(CLASSES)
 
 # Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
 TESTWORKERS ?= 2
-PYTEST = $(RUN) SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:disable" $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(RUN) SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:disable" \
+	$(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
 FAST = not (spark or server or crash or interop or simulation or full or nightly)
 
 .PHONY: test-fast
@@ -65,7 +66,7 @@ test: setup $(CLASSES) ## run each capability's main path, as CI does; TESTARGS=
 	$(PYTEST) $(TESTARGS)
 
 .PHONY: test-full
-test-full: setup $(CLASSES) ## run all tests but the random and exhaustive ones
+test-full: setup $(CLASSES) ## run all tests but the nightly ones
 	export TESTS_EXAMPLES=100; $(PYTEST) -m "not nightly" $(TESTARGS)
 
 # Any supported Spark, in an environment of its own: .venvs/spark-4.0 and so on, with the other packages of the lock.
@@ -111,7 +112,7 @@ where-it-runs: setup ## try each capability on each Spark, and make the README's
 	$(RUN) $(BIN)/python -m scripts.where_it_runs
 
 .PHONY: nightly
-nightly: setup ## run the random and exhaustive tests
+nightly: setup ## run the random and exhaustive tests, and the further shapes of long ones
 	$(RUN) TESTS_RANDOM=1 TESTS_EXAMPLES=100 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
 
 SIM_SEEDS ?= 1000

@@ -39,6 +39,9 @@ def main(archive: Path) -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(_PATIENCE_S)
+    if not unfinished.exists():
+        print("this Java makes no archive of classes; the tests take longer without it")
+        unfinished.touch()
     unfinished.replace(archive)
 
 

@@ -3,7 +3,7 @@
     make test-fast   no Spark, server, crash or other engine, and few seeds of the simulation
     make test        each capability's main path, all of it real: what CI runs
     make test-full   everything but `nightly`
-    make nightly     random and exhaustive tests
+    make nightly     random and exhaustive tests, and the further shapes of long ones
     make test-spark  the streaming tests on another Spark; make test-oldest and test-newest: a short set
 
 A test is `full`, `nightly` or `oldest` because its file says so. `oldest` is the short set that CI also runs on the
