@@ -10,23 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from examples.shared.small_spark import SETTINGS
 from tests.cluster.shipping import CHECKOUT
 from tests.cluster.standalone import JAVA_OPTIONS, PATIENCE_S, SPARK_HOME, Cluster, clean_environment
 
 PROGRAM = Path(__file__).with_name("program.py")
+_JAVA = " ".join(JAVA_OPTIONS)
 _SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    **SETTINGS,
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": " ".join(JAVA_OPTIONS),
-    "spark.executor.extraJavaOptions": " ".join(JAVA_OPTIONS),
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
 }
 
 
