@@ -237,6 +237,22 @@ def written_ms(store: Store, version: int) -> int | None:
         return None
 
 
+def is_older(store: Store, version: int, moment_ms: int) -> bool:
+    """Whether the version has been in the log since `moment_ms` or longer, by the store's clock.
+
+    True if its commit file no longer exists. On a disk it can be wrongly False, for as long as no later version is
+    that old.
+    """
+    try:
+        if store.appeared_ms(filenames.commit_path(version)) <= moment_ms:
+            return True
+    except FileNotFoundError:
+        return True
+    # What was written after it shows that it was there, whoever changed the file's owner or links since.
+    next_ms = written_ms(store, version + 1)
+    return next_ms is not None and next_ms <= moment_ms
+
+
 def timestamp_ms(store: Store, commit: Commit) -> int:
     """The commit's in-commit timestamp, or the modification time of its file if it has none; in ms since the epoch."""
     stamp = commit_info.in_commit_timestamp_ms(commit.info)

@@ -119,6 +119,11 @@ class Disk:
         """The modification time of a file, in ms since the epoch."""
         return path.stat().st_mtime_ns // 1_000_000
 
+    def appeared_ms(self, path: Path) -> int:
+        """When a name was last given to the file or taken from it, in ms since the epoch; see Store."""
+        status = path.stat()
+        return max(status.st_mtime_ns, status.st_ctime_ns) // 1_000_000
+
     def modified_times(self, folder: Path, ending: str) -> list[tuple[str, int]]:
         """Names of files directly in a folder, and their modification times in ms. Not atomic, as `entries`."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -464,6 +469,11 @@ class LocalStore(Store):
     def modified_ms(self, path: str) -> int:
         """See Store."""
         return self._disk.modified_ms(self._resolve(path))
+
+    @_reading
+    def appeared_ms(self, path: str) -> int:
+        """See Store."""
+        return self._disk.appeared_ms(self._resolve(path))
 
     def sync(self, paths: Sequence[str]) -> None:
         """See Store. Files first, then the folders that name them, up to the root."""

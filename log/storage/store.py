@@ -214,6 +214,14 @@ class Store(ABC):
     def modified_ms(self, path: str) -> int:
         """The file's modification time in ms since the epoch. Raises FileNotFoundError."""
 
+    def appeared_ms(self, path: str) -> int:
+        """A time in ms at or after which the file got its name, by the store's clock. Raises FileNotFoundError.
+
+        In an object store both times are one. On a disk a file is written under another name and then gets its own,
+        and its writer can be paused in between; the time is later still if somebody changes the file's owner or links.
+        """
+        return self.modified_ms(path)
+
     def sync(self, paths: Sequence[str]) -> None:  # noqa: B027 - an object is durable once it is visible
         """Make files below the root durable that `create_unsynced` or another program (Spark's JVM) wrote."""
 

@@ -48,6 +48,9 @@ class Around(Store):
     def modified_ms(self, path: str) -> int:
         return self.inner.modified_ms(path)
 
+    def appeared_ms(self, path: str) -> int:
+        return self.inner.appeared_ms(path)
+
 
 class Counting(Around):
     """Counts listings of the log and remembers the paths read."""

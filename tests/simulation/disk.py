@@ -152,13 +152,16 @@ class SimDisk(Disk):
         after = self._call("link", key)
         if key in self.files.names:
             raise _error(errno.EEXIST, key)
-        self.files.add(key, self._found(_key(source)))
+        file = self._found(_key(source))
+        file.changed_ms = self.world.store_ms
+        self.files.add(key, file)
         _answer(after, key)
 
     def rename(self, source: Path, target: Path) -> None:
         key = _key(target)
         after = self._call("rename", key)
         file = self._found(_key(source))
+        file.changed_ms = self.world.store_ms
         self.files.remove(_key(source))
         self.files.add(key, file)
         _answer(after, key)
@@ -168,7 +171,7 @@ class SimDisk(Disk):
             return
         key = _key(path)
         after = self._call("unlink", key)
-        self._found(key)
+        self._found(key).changed_ms = self.world.store_ms
         self.files.remove(key)
         _answer(after, key)
 
@@ -204,6 +207,12 @@ class SimDisk(Disk):
         key = _key(path)
         self._call("stat", key)
         return self._found(key).modified_ms
+
+    def appeared_ms(self, path: Path) -> int:
+        key = _key(path)
+        self._call("stat", key)
+        file = self._found(key)
+        return max(file.modified_ms, file.changed_ms)
 
     def modified_times(self, folder: Path, ending: str) -> list[tuple[str, int]]:
         found = [entry for entry in self.entries(folder) if entry.name.endswith(ending)]

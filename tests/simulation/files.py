@@ -10,11 +10,15 @@ from typing import Protocol
 
 @dataclass
 class File:
-    """A file. Several names can lead to it. `synced` is how much of it survives a power failure."""
+    """A file. Several names can lead to it. `synced` is how much of it survives a power failure.
+
+    `changed_ms` is when a name was last given to it or taken from it.
+    """
 
     content: bytes
     modified_ms: int
     synced: int = 0
+    changed_ms: int = 0
 
 
 class Observer(Protocol):

@@ -442,6 +442,20 @@ def _seed(seed: int, defect: str, story: str) -> Named:
     )
 
 
+_LATE_NAMES = (
+    named(
+        "a commit that waits under another name",
+        "its writer sleeps between writing the file and giving it its name; a vacuum takes the file's time for the "
+        "commit's, and deletes what was removed an hour ago (seed 1073401)",
+        "",
+        {
+            "overwrite-0": (_insert(19), _insert(20), _overwrite(21)),
+            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS), Vacuum(after_ms=HOUR_MS)),
+        },
+        holds=(Hold("overwrite-0", "link", COMMIT, nth=3, pause_ms=3 * DAY_MS - HOUR_MS),),
+    ),
+)
+
 _SEEDS = (
     _seed(29, known_defects.DROP, "a drop beside writers leaves a path that cannot be opened, dropped or created"),
     _seed(202, known_defects.DROP, "a commit lands behind the drop, and its writer is told that it is committed"),
@@ -450,4 +464,4 @@ _SEEDS = (
     ),
 )
 
-NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *STEPS, *_SEEDS)
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *STEPS, *_LATE_NAMES, *_SEEDS)

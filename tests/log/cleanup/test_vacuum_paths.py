@@ -115,7 +115,7 @@ def test_a_live_file_stays_in_every_spelling(tmp_path: Path, spelled: str) -> No
     age(root, days=100)
     age(root / "_delta_log", days=60)
     clock.ms += 1000 * DAY
-    clock.ms = max(clock.ms, int((root / "ab/orphan.parquet").stat().st_mtime * 1000) + 50 * DAY)
+    clock.ms = max(clock.ms, int((root / "ab/orphan.parquet").stat().st_ctime * 1000) + 50 * DAY)
     table = Table(table.store, load(table.store), clock)
     assert read_numbers(table) == [1]
     assert set(vacuum(table).files) == {written.path, "ab/orphan.parquet"}
