@@ -1,7 +1,8 @@
 """For each line on stdin, fork a process that keeps a table and kills itself with SIGKILL at a change of the disk.
 
-A line holds two numbers: before which change it dies (0: never), and how many weeks its clock is ahead, so that all
-clean-ups are due. The answer is a line with the exit status. It forks because importing everything takes long.
+A line holds two numbers: before which change it dies (0: never), and how many days its clock is behind. So more of an
+old table becomes old enough from line to line. (To a clock that is ahead, what writers just wrote would be left over.)
+The answer is a line with the exit status. It forks because importing everything takes long.
 
 python keeper.py TABLE
 """
@@ -20,18 +21,18 @@ from tidelog.log import Table
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import System
 
-WEEK_MS = 7 * 86_400_000
+DAY_MS = 86_400_000
 CHANGES = ("put_if_absent", "replace", "create", "delete")
 
 
-class Ahead(System):
-    """Decides when upkeep is due. The table's own clock, which decides what is old, is right."""
+class Behind(System):
+    """A clock that is some days behind."""
 
-    def __init__(self, weeks: int) -> None:
-        self.ahead_ms = weeks * WEEK_MS
+    def __init__(self, days: float) -> None:
+        self.days = days
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
+        return super().now_ms() - int(self.days * DAY_MS)
 
 
 def die_before(change: int) -> None:
@@ -52,13 +53,13 @@ def die_before(change: int) -> None:
         setattr(LocalStore, name, counted(getattr(LocalStore, name)))
 
 
-def keep(path: str, weeks: int) -> None:
-    """Look twice: at first sight nothing is due yet."""
-    clock = Ahead(weeks)
+def keep(path: str, days_behind: int) -> None:
+    """Look twice, four days apart: at first sight nothing is due yet."""
+    clock = Behind(days_behind + 4)
     upkeep = Upkeep(system=clock)
     table = Table.open(path)
     upkeep.due(table)
-    clock.ahead_ms += WEEK_MS // 2
+    clock.days = days_behind
     while upkeep.due(table.refresh()):
         report = upkeep.run(table)
         assert not report.errors, report.errors
@@ -67,11 +68,11 @@ def keep(path: str, weeks: int) -> None:
 def main(path: str) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
-        change, weeks = map(int, line.split())
+        change, days_behind = map(int, line.split())
         child = os.fork()
         if child == 0:
             die_before(change)
-            keep(path, weeks)
+            keep(path, days_behind)
             os._exit(0)
         print(os.waitpid(child, 0)[1], flush=True)
 

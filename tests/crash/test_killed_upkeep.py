@@ -26,6 +26,8 @@ pytestmark = pytest.mark.crash
 KEEPER = Path(__file__).parent / "keeper.py"
 DAY_MS = 86_400_000
 KILLS = 15
+# From one life of the keeper to the next, by the clock that decides what is old.
+DAYS_APART = 24
 
 
 def test_nothing_live_is_deleted_and_the_next_one_does_the_rest(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_nothing_live_is_deleted_and_the_next_one_does_the_rest(tmp_path: Path) 
         assert keeper.stdout.readline() == "ready\n"
         for life in range(KILLS + 1):
             change = chance.randint(1, 25) if life < KILLS else 0
-            print(change, 2 * life, file=keeper.stdin, flush=True)
+            print(change, DAYS_APART * (KILLS - life), file=keeper.stdin, flush=True)
             while not select.select([keeper.stdout], [], [], 0)[0]:
                 put(table, len(written), part=chance.choice("ab"))
                 written.append(len(written))
@@ -71,18 +73,23 @@ def test_nothing_live_is_deleted_and_the_next_one_does_the_rest(tmp_path: Path) 
 
 
 def old_table(path: str) -> list[int]:
-    """A table of last year: inserts and compactions, whose files are as old as their commits. Returns its rows."""
-    clock = Clock(int(datetime.now(UTC).timestamp() * 1000) - 400 * DAY_MS)
+    """A table of last year whose files are as old as their commits: a day of inserts and a compaction every two months.
+
+    Returns its rows.
+    """
+    clock = Clock(int(datetime.now(UTC).timestamp() * 1000) - 410 * DAY_MS)
     table = new_table(open_store(path), SCHEMA, partition_by=["part"], system=clock)
+    dated: set[str] = set()
     for number in range(120):
-        clock.ms += DAY_MS // 24
+        clock.ms += DAY_MS // 24 if number % 20 else 59 * DAY_MS
         put(table, number, part="ab"[number % 2])
         if number % 20 == 19:
             compact(table)
+            table.checkpoint()
+        for name in data_files(path) - dated:
+            os.utime(Path(path, name), (clock.ms / 1000, clock.ms / 1000))
+            dated.add(name)
     written_when_committed(table)
-    moment_s = clock.ms / 1000
-    for name in data_files(path):
-        os.utime(Path(path, name), (moment_s, moment_s))
     return list(range(120))
 
 
