@@ -92,6 +92,9 @@ class NumberedFiles(Generic[_R]):
     def latest(self, store: Store) -> LatestRecord[_R]:
         """The newest record of the table.
 
+        What is found beyond a listing can be a late put of a number that was deleted while this process slept. So then
+        the folder is listed once more.
+
         Raises UnreadableRecordError if the newest file cannot be understood, StoreUnavailableError.
         """
         for _ in range(_MAX_LOOKS):
@@ -103,8 +106,13 @@ class NumberedFiles(Generic[_R]):
                     following = max(contents, default=-1) + 1
                     content = _read_if_there(store, self, following)
                     if content is None:
-                        return _latest(store, self, numbers, contents)
+                        break
                     contents[following] = content
+                else:
+                    continue  # so many are new since the listing
+                is_listed = [*contents] == numbers[-1:]
+                if is_listed or max(_numbers(store, self), default=-1) < following:
+                    return _latest(store, self, numbers, contents)
             except FileNotFoundError:
                 continue  # others have written more, and deleted what is older
         raise _busy(store, self)
@@ -128,8 +136,9 @@ class NumberedFiles(Generic[_R]):
         Raises StoreUnavailableError if the store does not say whether it has the record, which may then still appear;
         ConfigurationError, NotStoredError if it refused it.
         """
-        number, content = latest.number + 1, self.encode(record)
-        if not _put(store, system, self.path_of(number), content):
+        number = latest.number + 1
+        content = _put(store, system, self.path_of(number), self.encode(record))
+        if content is None:
             return None
         if number and not _was_next(store, system, self, latest):
             return None
@@ -181,14 +190,19 @@ def is_record(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def _put(store: Store, system: System, path: str, content: bytes) -> bool:
-    """Put the record. True once it is durable; False once another one is there."""
+def _put(store: Store, system: System, path: str, content: bytes) -> bytes | None:
+    """Put the record. Returns what the file holds once it is durable; None once another record is there.
+
+    Each try ends with a line break more than the one before. A try without an answer can be carried out hours later,
+    when the record was deleted. Then the file differs from the record that others have read, and they see that.
+    """
     failure: Exception | None = None
     for attempt in range(_MAX_PUTS):
         if attempt:
             system.sleep_s(system.uniform(0, _BACKOFF_S * 2**attempt))
+        tried = content + b"\n" * attempt
         try:
-            store.put_if_absent(path, content)
+            store.put_if_absent(path, tried)
         except NotDurableError:
             raise
         except (ConfigurationError, NotStoredError):
@@ -199,7 +213,7 @@ def _put(store: Store, system: System, path: str, content: bytes) -> bool:
         except (OSError, TidelogError) as error:
             failure = error
         else:
-            return True
+            return tried
         try:
             found = store.read(path)
         except FileNotFoundError:
@@ -207,10 +221,10 @@ def _put(store: Store, system: System, path: str, content: bytes) -> bool:
         except (OSError, TidelogError) as error:
             failure = error
             continue
-        if found != content:
-            return False
+        if found.rstrip(b"\n") != content.rstrip(b"\n"):
+            return None
         store.sync([path])  # the put that got no answer may not have made it durable
-        return True
+        return found
     raise StoreUnavailableError(
         f"the store did not say whether it holds {path} of {store.url}: {failure}",
         advice="try again; if the record is there, it counts",
@@ -221,7 +235,7 @@ def _put(store: Store, system: System, path: str, content: bytes) -> bool:
 def _was_next(store: Store, system: System, row: NumberedFiles[_R], before: LatestRecord[_R]) -> bool:
     """Whether the record before is still there, so that this number had never been taken.
 
-    It must be the same one: another writer that slept can have put its number anew.
+    It must be the same one: another writer that slept can have put its number anew, and so can a late put.
     """
     failure: Exception | None = None
     for attempt in range(_MAX_PUTS):

@@ -88,6 +88,73 @@ def test_a_number_that_was_deleted_is_not_taken_again_behind_another_tables(stor
     assert after.latest(store).record == b"a 8"
 
 
+class LatePut(Around):
+    """Keeps the first put of a path that is not answered, until somebody carries it out."""
+
+    def __init__(self, inner: Store, path: str) -> None:
+        super().__init__(inner)
+        self._path = path
+        self.kept: bytes | None = None
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path == self._path and self.kept is None:
+            self.kept = content
+            raise StoreUnavailableError("no answer", advice="wait", path=path)
+        super().put_if_absent(path, content, durable=durable)
+
+    def carry_out(self) -> None:
+        assert self.kept is not None
+        self.inner.put_if_absent(self._path, self.kept)
+
+
+def test_a_late_put_of_a_record_is_not_that_record(store: Store) -> None:
+    """A writer that slept knows the record, which was deleted since, and finds what the put without an answer made."""
+    late = LatePut(store, ROW.path_of(2))
+    *_, known = filled(late, 2, "a")
+    filled(store, 9, "b")
+    late.carry_out()
+    assert put(store, known, "slept") is None
+    assert ROW.latest(store).record == b"b 9"
+
+
+@pytest.mark.parametrize("seen", [0, 2])
+def test_a_late_put_is_not_the_newest_record_for_who_slept_amid_its_look(store: Store, seen: int) -> None:
+    """It has listed the folder, and looks for what came after that."""
+    late = LatePut(store, ROW.path_of(seen))
+    filled(late, seen, "a")
+    filled(store, seen + 9, "b")
+    late.carry_out()
+
+    class Slept(Around):
+        looks = 0
+
+        def names(self, folder: str) -> Collection[str]:
+            self.looks += 1
+            return [f"{number:020d}.json" for number in range(seen)] if self.looks == 1 else super().names(folder)
+
+        def read(self, path: str) -> bytes:
+            return b"gone since" if path == ROW.path_of(seen - 1) else super().read(path)
+
+    slept = Slept(store)
+    assert ROW.latest(slept).number == seen + 9
+
+
+def test_a_put_without_an_answer_that_was_carried_out_is_the_record(store: Store) -> None:
+    late = LatePut(store, ROW.path_of(1))
+
+    class Answered(Around):
+        def read(self, path: str) -> bytes:
+            if path == ROW.path_of(1):
+                late.carry_out()
+            return super().read(path)
+
+    known = filled(store, 0, "a")[-1]
+    written = ROW.put_after(Answered(late), CLOCK, known, b"mine")
+    assert written is not None
+    assert (written.record, written.content) == (b"mine", store.read(ROW.path_of(1)))
+    assert put(store, written, "next")
+
+
 def test_what_sleepers_left_is_deleted_by_the_next_one_who_looks(store: Store) -> None:
     known = filled(store, 2, "a")[-1]
     filled(store, 9, "b")

@@ -100,19 +100,24 @@ class Consume(Job):
         began_ms = actor.world.store_ms
         owner = actor.process.system.uuid() if self.is_command else known.owner
         takeover_after_ms = TAKEOVER_MS if self.is_command else None
+        position = known.position
         try:
             consumer = claim(
                 table.store,
                 table.head,
                 self.name_,
                 owner=owner,
-                position=known.position,
+                position=position,
                 system=actor.process.system,
                 takeover_after_ms=takeover_after_ms,
             )
             consumer.confirm()
         except ConsumerInUseError:
             return None
+        except HistoryExpiredError as error:
+            if known.position > position:
+                raise FencedError(f"a second copy of {self.name_} was registered at {known.position}") from error
+            raise
         if actor.world.progress.get(self.name_) is not known:
             raise FencedError(f"a second copy of {self.name_} was told that it is cut off, and has begun again")
         if known.began_ms is None:
