@@ -43,7 +43,8 @@ class Progress:
     """What a consumer of a table has processed since its start.
 
     `spans` are the intervals that it processed. `began_ms` is when its last call began that succeeded, by the store's
-    clock, and `kept_ms` the time of the newest record then; None if it was never registered.
+    clock; None if it was never registered. `kept_ms` is the time of the newest record of which it knew that clean-ups
+    waited for it.
     """
 
     table_id: str
@@ -142,7 +143,9 @@ class Consume(Job):
                     raise
             consumer.heartbeat_if_due()
             known.began_ms = max(known.began_ms or 0, began_ms)
-            known.kept_ms = actor.world.signs.newest_ms(self.name_)
+            if not actor.world.scenario.store_jump_chance:
+                # Else only a claim proves it: a sign of life goes by this machine's clocks, and the store's may jump.
+                known.kept_ms = actor.world.signs.newest_ms(self.name_)
             actor.process.system.sleep_s(self.pause_ms / 1000)
 
     def _start_again(self, table: Table) -> None:
