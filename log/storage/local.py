@@ -115,6 +115,11 @@ class Disk:
         """Whether a file or a folder has this name."""
         return path.exists()
 
+    def names_state(self, folder: Path) -> object:
+        """What changes whenever a name directly in a folder is made or removed, or if it becomes another folder."""
+        status = folder.stat()
+        return status.st_ino, status.st_mtime_ns
+
     def modified_ms(self, path: Path) -> int:
         """The modification time of a file, in ms since the epoch."""
         return path.stat().st_mtime_ns // 1_000_000
@@ -327,7 +332,8 @@ class LocalStore(Store):
         self._system = system
         self._disk = disk
         self.is_confined = confined
-        self._durable_folders: set[Path] = set()
+        # By folder: what it was like when the names in it were last made durable.
+        self._durable: dict[Path, object] = {}
         self.url = str(self._root)
 
     @property
@@ -461,6 +467,7 @@ class LocalStore(Store):
                         self._disk.fsync(file.fileno())
                 if durable:
                     self._fsync_names(folder)
+                    self._make_folder_durable(target.parent)
         except BaseException:
             self._discard(target)
             raise
@@ -537,6 +544,8 @@ class LocalStore(Store):
                 if durable:
                     file.flush()
                     self._disk.fsync(file.fileno())
+            if durable:
+                self._make_folder_durable(temporary.parent)
         except BaseException:
             self._discard(temporary)
             raise
@@ -561,26 +570,32 @@ class LocalStore(Store):
         return open_in_it()
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a folder and its missing parents durably."""
+        """Create a folder and its missing parents."""
         missing = []
-        existing = folder
-        while not self._disk.is_folder(existing):
-            missing.append(existing)
-            existing = existing.parent
-        # What was durable has been removed since.
-        self._durable_folders.difference_update(missing)
+        while not self._disk.is_folder(folder):
+            missing.append(folder)
+            folder = folder.parent
         for child in reversed(missing):
             if self._disk.exists(child) and not self._disk.is_folder(child):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))
             self._disk.make_folder(child)
-            self._fsync_folder(child.parent)
-            self._durable_folders.add(child)
-        while folder not in self._durable_folders and folder.is_relative_to(self._root):
-            # Whoever made it can have died before the sync.
-            with contextlib.suppress(PermissionError):  # of the root's parent, which may be anybody's
-                self._fsync_folder(folder.parent)
-            self._durable_folders.add(folder)
-            folder = folder.parent
+
+    def _make_folder_durable(self, folder: Path) -> None:
+        """Make the name of a folder durable, and those of its parents up to the root.
+
+        To be called once it holds a file, since then no clean-up removes it. Whoever made it can have died before the
+        sync, or a clean-up has removed the folder of that name that was durable.
+        """
+        while folder.is_relative_to(self._root):
+            parent = folder.parent
+            state = self._disk.names_state(parent)
+            if self._durable.get(parent) == state:
+                return
+            # The root's parent may be anybody's.
+            with contextlib.suppress(PermissionError) if folder == self._root else contextlib.nullcontext():
+                self._fsync_folder(parent)
+            self._durable[parent] = state
+            folder = parent
 
     def _link(self, temporary: Path, target: Path) -> None:
         """The durable step. An error proves that nothing was linked only if it says so and the name is free."""

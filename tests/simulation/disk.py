@@ -180,7 +180,7 @@ class SimDisk(Disk):
         after = self._call("make_folder", key)
         if key and key.rpartition("/")[0] not in self.files.folders:
             raise _error(errno.ENOENT, key)
-        self.files.folders.add(key)
+        self.files.add_folder(key)
         _answer(after, key)
 
     def remove_folder(self, path: Path) -> None:
@@ -190,8 +190,7 @@ class SimDisk(Disk):
             other.startswith(f"{key}/" if key else "") for other in self.files.folders if other != key
         ):
             raise _error(errno.ENOTEMPTY, key)
-        self.files.folders.discard(key)
-        self.files.durable.discard(key)
+        self.files.remove_folder(key)
 
     def is_folder(self, path: Path) -> bool:
         key = _key(path)
@@ -202,6 +201,10 @@ class SimDisk(Disk):
         key = _key(path)
         self._call("exists", key)
         return key in self.files.folders or key in self.files.names
+
+    def names_state(self, folder: Path) -> object:
+        """Not a step of its own: it comes right after another one."""
+        return self.files.names_state(_key(folder))
 
     def modified_ms(self, path: Path) -> int:
         key = _key(path)

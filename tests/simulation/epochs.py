@@ -61,7 +61,7 @@ class Epochs:
         if not self._is_current(record["table"]):
             return
         before = self._newest.get(record["table"])
-        if before is not None and number < before[0]:
+        if number < self._highest() or (before is not None and number < before[0]):
             return  # a number that was written and deleted before, which its writer gives up again
         if before is not None and record.get("request") is not None and record["time"] == before[1]["time"]:
             self._newest[record["table"]] = number, record, before[2]  # another daemon asks: no sign of life
@@ -72,6 +72,11 @@ class Epochs:
         silent_ms = now_ms - before[2]
         if silent_ms < before[1]["ttlMs"]:
             self.world.object("lease", f"{path} takes over after {silent_ms} ms")
+
+    def _highest(self) -> int:
+        """The highest number, also of a record of another table."""
+        found = (_RECORD.fullmatch(path) for path in self.world.files.names)
+        return max(int(match[1]) for match in found if match)
 
     def _is_current(self, table_id: str) -> bool:
         """Whether it is not another table's: a drop deletes the records, and who sleeps through it commits nothing."""

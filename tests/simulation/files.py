@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -41,6 +42,8 @@ class Files:
     folders: set[str] = field(default_factory=lambda: {""})
     archive: dict[str, File] = field(default_factory=dict)
     durable: set[str] = field(default_factory=set)
+    changes: Counter[str] = field(default_factory=Counter)
+    """How often a name in a folder was made or removed."""
 
     def load(self, stored: Mapping[str, tuple[bytes, int]]) -> None:
         """Begin with these files, without telling the observer."""
@@ -56,6 +59,7 @@ class Files:
         """Give the file a name, in place of the file that has it."""
         if path not in self.names:
             self.durable.discard(path)
+            self.changes[_folder(path)] += 1
         self.observer.changed(path, self.names.get(path))
         self.names[path] = self.archive[path] = file
         self.observer.appeared(path, file)
@@ -64,7 +68,24 @@ class Files:
         """Remove a name."""
         self.observer.changed(path, self.names[path])
         del self.names[path]
+        self.changes[_folder(path)] += 1
         self.observer.vanished(path)
+
+    def add_folder(self, path: str) -> None:
+        """Make a folder, unless it exists."""
+        if path not in self.folders:
+            self.folders.add(path)
+            self.changes[_folder(path)] += 1
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        self.folders.discard(path)
+        self.durable.discard(path)
+        self.changes[_folder(path)] += 1
+
+    def names_state(self, folder: str) -> int:
+        """See Disk."""
+        return self.changes[folder]
 
     def survives(self, path: str) -> bool:
         """Whether a power failure leaves this file whole and with this name. The file must exist."""
@@ -76,6 +97,10 @@ class Files:
         """The paths at any depth below a folder."""
         prefix = f"{folder}/" if folder else ""
         return (path for path in self.names if path.startswith(prefix))
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 class Stored(Mapping[str, tuple[bytes, int]]):

@@ -202,11 +202,45 @@ def test_content_is_durable_before_its_name(store: LocalStore, monkeypatch: pyte
     assert order == ["link"]
     order.clear()
     store.put_if_absent("new/folder/a", b"1")
-    assert order == ["folder", "folder", "file", "link", "folder"], "the name of a new folder must be durable too"
+    assert order == ["file", "folder", "folder", "link", "folder"], "the name of a new folder must be durable too"
     order.clear()
     with store.create("data") as file:
         file.write(b"x")
     assert order == ["file", "folder"]
+
+
+@pytest.mark.parametrize("write", ["put_if_absent", "create"])
+def test_a_folder_that_was_made_again_is_made_durable_again(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """A clean-up removes empty folders, and whoever makes one anew can die before the sync."""
+    synced: list[str] = []
+    fsync, root = os.fsync, Path(store.url)
+
+    def note_fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    def put(path: str) -> list[str]:
+        synced.clear()
+        if write == "create":
+            with store.create(path) as file:
+                file.write(b"1")
+        else:
+            store.put_if_absent(path, b"1")
+        return [path for path in synced if Path(path).is_dir()]
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    below, parent = str(root / "00"), str(root.parent)
+    assert sorted(put("00/a")) == sorted([str(root), below, parent])
+    assert put("00/b") == [below]
+    for name in ("a", "b"):
+        store.delete(f"00/{name}")
+    (root / "00").rmdir()
+    (root / "00").mkdir()
+    os.utime(root, (0, 0))  # another time than before, even if the kernel's clock has not moved on
+    assert str(root) in put("00/c")
+    assert put("00/d") == [below]
 
 
 def test_a_walk_does_not_follow_links(store: LocalStore, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def test_a_file_that_is_truncated_under_its_reader_gives_fewer_bytes(tmp_path: P
 def test_the_descriptor_is_closed_with_the_last_user(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(bytes(2 * regular_file._AT_ONCE_BYTES))
+    gc.collect()  # what other tests left open
     opened = open_files()
     source = open_regular_file(str(path))
     assert open_files() == opened + 1
