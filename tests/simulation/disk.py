@@ -18,6 +18,7 @@ from tidelog.log.storage.local import Disk
 from tidelog.log.storage.store import arrow_input
 
 ROOT = Path("/simulated/table")
+_PARENT = ".."
 _PREFIX = len(str(ROOT)) + 1
 
 
@@ -118,7 +119,7 @@ class SimDisk(Disk):
     def open_descriptor(self, path: Path) -> int:
         key = _key(path)
         self._call("open_descriptor", key)
-        if key not in self.files.names and key not in self.files.folders:
+        if key not in self.files.names and key not in self.files.folders and key != _PARENT:
             raise _error(errno.ENOENT, key)
         return self.descriptor(key)
 
@@ -285,7 +286,7 @@ def _answer(fault: Fault | None, key: str) -> None:
 
 
 def _key(path: Path) -> str:
-    return str(path)[_PREFIX:]
+    return _PARENT if path == ROOT.parent else str(path)[_PREFIX:]
 
 
 def _error(code: int, key: str) -> OSError:
