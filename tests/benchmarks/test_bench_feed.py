@@ -53,7 +53,7 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("part", "cases"),
     [
-        pytest.param("batch", ["batch"] * 2, id="batch"),
+        pytest.param("batch", ["batch"] * 2, id="batch", marks=pytest.mark.nightly),
         pytest.param("ways", WAYS, id="ways", marks=pytest.mark.nightly),
         pytest.param("stream", STREAMS * 2, id="stream", marks=pytest.mark.nightly),
         pytest.param("latency", LATENCIES, id="latency", marks=pytest.mark.nightly),

@@ -26,7 +26,7 @@ ROWS = [{"id": number, "status": "new"} for number in range(6)]
 
 @pytest.mark.spark
 @pytest.mark.crash
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_follower_that_was_killed_has_the_same_rows(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     printed = demo("follow", folder.root, "--days", "4", "--kills", "1")

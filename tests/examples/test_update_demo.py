@@ -19,7 +19,7 @@ from tidelog.log import Table
 
 
 @pytest.mark.spark
-@pytest.mark.full
+@pytest.mark.nightly
 def test_all_writers_at_once_leave_what_they_would_one_after_the_other(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     printed = demo("update_beside_stream", folder.root, "--seconds", "2")

@@ -94,7 +94,18 @@ def test_all_readers_see_our_inserts(kind: str, tmp_path: Path, delta: DeltaSpar
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", lanes.full_but(["with change files"], KINDS))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "with change files",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("new", "partitioned")),
+        *(
+            pytest.param(kind, marks=pytest.mark.nightly)
+            for kind in sorted(KINDS)
+            if "old" in kind or "without" in kind
+        ),
+    ],
+)
 def test_all_readers_see_our_row_changes(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     """With deletion vectors or copies, change files, whole partitions and a restore; from the log and a checkpoint."""
     table = table_of(tmp_path, kind)

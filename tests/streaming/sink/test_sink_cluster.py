@@ -39,7 +39,7 @@ def fill(source: Input) -> int:
         # Spark itself makes sure that collected rows are counted once; writing tasks are the risk.
         pytest.param("driver", "two-hosts", ["straggles"], marks=pytest.mark.nightly),
         pytest.param("spark", CLUSTER, ["fails", "fails-partitioned"], marks=pytest.mark.nightly),
-        pytest.param("spark", CLUSTER, ["killed", "lost"], marks=pytest.mark.full),
+        pytest.param("spark", CLUSTER, ["killed", "lost"], marks=pytest.mark.nightly),
         pytest.param("spark", "two-hosts", ["straggles"], marks=pytest.mark.nightly),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
