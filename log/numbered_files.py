@@ -235,7 +235,7 @@ def _put(store: Store, system: System, path: str, content: bytes) -> bytes | Non
 def _was_next(store: Store, system: System, row: NumberedFiles[_R], before: LatestRecord[_R]) -> bool:
     """Whether the record before is still there, so that this number had never been taken.
 
-    It must be the same one: another writer that slept can have put its number anew, and so can a late put.
+    It must be the same one: a writer that slept, or a late put, may have written a record with that number again.
     """
     failure: Exception | None = None
     for attempt in range(_MAX_PUTS):

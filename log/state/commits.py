@@ -248,7 +248,7 @@ def is_older(store: Store, version: int, moment_ms: int) -> bool:
             return True
     except FileNotFoundError:
         return True
-    # What was written after it shows that it was there, whoever changed the file's owner or links since.
+    # A writer puts the next version only after it has seen this one, so the next file's age is a lower bound.
     next_ms = written_ms(store, version + 1)
     return next_ms is not None and next_ms <= moment_ms
 

@@ -93,17 +93,16 @@ def test_all_readers_see_our_inserts(kind: str, tmp_path: Path, delta: DeltaSpar
     assert_same_everywhere(table.path, rows(0, 35), delta)
 
 
+# The kinds whose row changes are read in `make test` and `make test-full`; the others are nightly.
+FEW: dict[str, Any] = {"with change files": [], "new": pytest.mark.full, "partitioned": pytest.mark.full}
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "kind",
     [
-        "with change files",
-        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("new", "partitioned")),
-        *(
-            pytest.param(kind, marks=pytest.mark.nightly)
-            for kind in sorted(KINDS)
-            if "old" in kind or "without" in kind
-        ),
+        *(pytest.param(kind, marks=marks) for kind, marks in FEW.items()),
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS if kind not in FEW),
     ],
 )
 def test_all_readers_see_our_row_changes(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:

@@ -18,8 +18,7 @@ MERGE = "MERGE INTO {t} AS t USING (SELECT col1 AS k FROM VALUES (2), (5), (300)
 NEW = "NOT MATCHED THEN INSERT (k, part, v) VALUES (s.k, 'a', 7)"
 ROWS = "VALUES (2, 'a', 0), (300, 'a', 7), (302, 'a', 8)"
 DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
-# A statement, or several if some only set up the one that commits.
-# The other ones are nightly.
+# What `make test` runs; the others are nightly.
 MAIN = {
     "append",
     "delete",
@@ -31,6 +30,7 @@ MAIN = {
     "insert overwrite, dynamic",
     "replace where, on data",
 }
+# A statement, or several if some only set up the one that commits.
 THEIRS: Mapping[str, str | tuple[str, ...]] = {
     "append": "INSERT INTO {t} VALUES (2, 'a', 0), (3, 'b', 0), (300, 'a', 0), (301, 'b', 0)",
     "delete": "DELETE FROM {t} WHERE k IN (1, 2, 6)",

@@ -336,7 +336,7 @@ def test_a_scan_and_changes_come_in_order_with_deletion_vectors(table: Table) ->
 
 
 def test_a_read_that_is_closed_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUEUED_BYTES", 1)  # so that it cannot be at the end already
+    monkeypatch.setattr(module, "QUEUED_BYTES", 1)  # the threads cannot have read everything yet
     rows = np.random.default_rng(1).random(300_000)
     table = Table.create(str(tmp_path / "large"), pa.schema([("v", pa.float64())]))
     for _ in range(3):

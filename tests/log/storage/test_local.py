@@ -213,7 +213,7 @@ def test_content_is_durable_before_its_name(store: LocalStore, monkeypatch: pyte
 def test_a_folder_that_was_made_again_is_made_durable_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
-    """A clean-up removes empty folders, and whoever makes one anew can die before the sync."""
+    """A clean-up removes empty folders, and a process that creates one again can die before it syncs the name."""
     synced: list[str] = []
     fsync, root = os.fsync, Path(store.url)
 
