@@ -43,8 +43,8 @@ class Progress:
     """What a consumer of a table has processed since its start.
 
     `spans` are the intervals that it processed. `began_ms` is when its last call began that succeeded, by the store's
-    clock; None if it was never registered. `kept_ms` is the time of the newest record of which it knew that clean-ups
-    waited for it.
+    clock; None if it was never registered. `kept_ms` is the time of the newest record that clean-ups waited for, as the
+    copy knew that acted last. It goes by its own records: one of another copy may be about to be withdrawn.
     """
 
     table_id: str
@@ -125,7 +125,7 @@ class Consume(Job):
             known.start = known.position = consumer.position
         elif self.is_command and consumer.position > known.end:
             actor.world.object("consumer", f"{self.name_} goes on at {consumer.position}, and processed {known.end}")
-        known.began_ms, known.kept_ms = began_ms, actor.world.signs.newest_ms(self.name_)
+        known.began_ms, known.kept_ms = began_ms, actor.world.signs.newest_ms(self.name_, actor.process.actor)
         return consumer
 
     def _follow(self, actor: Actor, record: Record, table: Table, consumer: Consumer, known: Progress) -> None:
@@ -145,7 +145,7 @@ class Consume(Job):
             known.began_ms = max(known.began_ms or 0, began_ms)
             if not actor.world.scenario.store_jump_chance:
                 # Else only a claim proves it: a sign of life goes by this machine's clocks, and the store's may jump.
-                known.kept_ms = actor.world.signs.newest_ms(self.name_)
+                known.kept_ms = actor.world.signs.newest_ms(self.name_, actor.process.actor)
             actor.process.system.sleep_s(self.pause_ms / 1000)
 
     def _start_again(self, table: Table) -> None:

@@ -198,10 +198,11 @@ class History:
 
 
 class Sign(NamedTuple):
-    """A record of a consumer of a table that appeared. Clean-ups wait for it if `holds`."""
+    """A record of a consumer of a table that appeared, and its writer. Clean-ups wait for it if `holds`."""
 
     name: str
     table_id: str
+    writer: int | None
     ms: int
     holds: bool
 
@@ -216,11 +217,13 @@ class Signs:
         match = _CONSUMER.fullmatch(path)
         if match is not None:
             record = json.loads(file.content)
-            self.found.append(Sign(match[1], record["table"], file.modified_ms, record["state"] == "registered"))
+            writer, _ = owner(record["id"]) or (None, None)
+            holds = record["state"] == "registered"
+            self.found.append(Sign(match[1], record["table"], writer, file.modified_ms, holds))
 
-    def newest_ms(self, name: str) -> int:
-        """The time of the newest record of a consumer."""
-        return max(sign.ms for sign in self.found if sign.name == name)
+    def newest_ms(self, name: str, writer: int) -> int:
+        """The time of the newest record of a consumer that this actor wrote."""
+        return max(sign.ms for sign in self.found if (sign.name, sign.writer) == (name, writer))
 
     def are_unbroken(self, name: str, table_id: str, since_ms: int, now_ms: int, ttl_ms: int) -> bool:
         """Whether clean-ups had to wait for the consumer all the time from its record of `since_ms` until now."""
