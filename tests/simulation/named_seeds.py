@@ -429,6 +429,22 @@ _CONSUMERS = (
         },
         holds=(Hold("consumer-1-again", "link", _RECORD, until="consumer-1"),),
     ),
+    named(
+        "two copies of a command that sleep over one another",
+        "one registers and sleeps too long; the other one takes over where a clean-up has passed, and before it can "
+        "withdraw, the first one is told that it is cut off, which is right (seed 1123511)",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (Consume("c", back=1, rounds=1, is_command=True, after_ms=1000),),
+            "consumer-1-again": (Consume("c", is_command=True, after_ms=12 * DAY_MS),),
+            **_LATE_CLEAN_UPS,
+        },
+        holds=(
+            Hold("consumer-1", "read", _record(0), nth=2, pause_ms=12 * DAY_MS + HOUR_MS),
+            Hold("consumer-1-again", "link", _record(3), until="consumer-1"),
+        ),
+    ),
 )
 
 
