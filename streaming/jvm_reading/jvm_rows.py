@@ -12,10 +12,11 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.log.data.reader import read_batches
+from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format import partition_values, paths
@@ -24,6 +25,8 @@ from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, Chan
 from tidelog.log.read.changes import expired_changes
 from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.scan import Selection
+from tidelog.log.read.snapshot import Snapshot
+from tidelog.log.state.files import to_adds
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming.executors import hadoop
@@ -31,7 +34,11 @@ from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.tasks import in_tasks, read_parts, require_reachable
 from tidelog.streaming.jvm_reading import dead_rows, file_scan
+from tidelog.streaming.jvm_reading.file_scan import FileList, Step
 from tidelog.streaming.jvm_reading.spark_conditions import condition
+
+# No part is empty or begins with a dot, the last one not with an underscore either, and nothing is encoded.
+_PLAIN_PATH = r"^(?:[^/.:%?#\\][^/:%?#\\]*/)*[^/._:%?#\\][^/:%?#\\]*$"
 
 
 def jvm_rows(
@@ -43,6 +50,7 @@ def jvm_rows(
     where: str | None,
     *,
     of_snapshot: bool = False,
+    of_stream: bool = False,
 ) -> DataFrame:
     """The rows of `changes`, in no particular order, as a lazy frame that later commits do not affect.
 
@@ -54,24 +62,39 @@ def jvm_rows(
         out_columns: The columns of the frame, in this order.
         where: SQL text; only rows for which it is true are in the frame. It does not leave files out.
         of_snapshot: Whether the rows are a snapshot's, which have no change columns.
+        of_stream: Whether the frame is a micro-batch of a streaming source.
 
     Raises:
         PredicateError, ConfigurationError: `where` or `out_columns` do not fit, or the store is in this process.
         HistoryExpiredError: A deletion vector was deleted; of a snapshot, DataFileMissingError.
     """
     require_reachable(store)
-    reading = _Reading(spark, store, Selection(table_schema, where, out_columns), of_snapshot=of_snapshot)
-    return reading.rows(changes)
+    selection = Selection(table_schema, where, out_columns)
+    return _Reading(spark, store, selection, of_snapshot=of_snapshot, of_stream=of_stream).rows(changes)
+
+
+def snapshot_rows(
+    spark: SparkSession, store: Store, snapshot: Snapshot, columns: Sequence[str] | None, where: str | None
+) -> DataFrame:
+    """The rows of a snapshot, as `read` gives them. Files without a deletion vector cost no Python object each."""
+    require_reachable(store)
+    scan = snapshot.scan(where, columns)
+    selection = Selection(snapshot.schema, where, scan.schema.names)
+    reading = _Reading(spark, store, selection, of_snapshot=True, of_stream=False)
+    return reading.rows_of_files(scan.files, snapshot)
 
 
 class _Reading:
     """One frame. Files that need the same scan share one: those with the same constants, with or without positions."""
 
-    def __init__(self, spark: SparkSession, store: Store, selection: Selection, *, of_snapshot: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, store: Store, selection: Selection, *, of_snapshot: bool, of_stream: bool
+    ) -> None:
         self._spark = spark
         self._store = store
         self._selection = selection
         self._of_snapshot = of_snapshot
+        self._of_stream = of_stream
         tree = selection.tree
         self._condition = None if tree is None else condition(tree, selection.row_schema)
 
@@ -85,8 +108,46 @@ class _Reading:
             else:
                 frames.append(frame)
         if rest:
-            frames.append(tidelog_rows(self._spark, self._store, rest, self._selection, of_snapshot=self._of_snapshot))
+            frame = tidelog_rows(self._spark, self._store, rest, self._selection, of_snapshot=self._of_snapshot)
+            frames.append(file_scan.as_stream(frame) if self._of_stream else frame)
         return reduce(DataFrame.unionAll, frames) if frames else self._empty()
+
+    def rows_of_files(self, files: pa.Table, snapshot: Snapshot) -> DataFrame:
+        """The rows of live files of the snapshot."""
+        frame = None
+        if self._uses_spark():
+            values, is_known = self._partition_values(files, snapshot.partition_by)
+            data = self._columns_in_files(list(values))
+            is_listed = pc.and_(_are_plain(files), is_known)
+            if data is not None and pc.any(is_listed).as_py():
+                fields = [self._selection.read_schema.field(name).with_metadata(None) for name in values]
+                columns = list(values.values())
+                # Statistics are most of a table of files, and copying them most of the memory.
+                listed = files.select(["path", "size"])
+                if not pc.all(is_listed).as_py():
+                    listed, columns = listed.filter(is_listed), [column.filter(is_listed) for column in columns]
+                constants = pa.table(columns, schema=pa.schema(fields))
+                file_list = FileList.of(listed["path"], listed["size"], constants)
+                frame = self._scan(file_list, data, self._steps(list(values)))
+                files = files.filter(pc.invert(is_listed))
+        if frame is not None and not files.num_rows:
+            return frame
+        version = snapshot.version
+        rest = [ChangeFile(DataFile.of(add), version, 0, add.size, None, stats=add.stats) for add in to_adds(files)]
+        return self.rows(rest) if frame is None else frame.unionAll(self.rows(rest))
+
+    def _partition_values(
+        self, files: pa.Table, partition_by: Sequence[str]
+    ) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
+        """The values of the partition columns that are read, and whether the log has all of them for a file."""
+        are_known = pa.chunked_array([pa.repeat(pa.scalar(value=True), files.num_rows)])
+        values = {}
+        for field in self._selection.read_schema:
+            if field.name in partition_by:
+                found = partition_values.decode_column(files["partitionValues"], physical_name(field), field.type)
+                values[field.name], is_known = found
+                are_known = pc.and_(are_known, is_known)
+        return values, are_known
 
     def _grouped(
         self, changes: Sequence[Any]
@@ -126,41 +187,59 @@ class _Reading:
 
     def _scanned(self, group: list[ChangeFile], names: Sequence[str], *, has_positions: bool) -> DataFrame | None:
         schema = self._selection.read_schema
-        data = pa.schema(
-            [pa.field(physical_name(field), field.type, field.nullable) for field in schema if field.name not in names]
-        )
+        data = self._columns_in_files(names)
         values = constant_columns(group, names, schema, of_snapshot=self._of_snapshot)
-        if values is None or {name.lower() for name in data.names}.intersection(name.lower() for name in names):
+        if values is None or data is None:
             return None
         number, listed, position = _free_names(schema, data)
         fields = [schema.field(name).with_metadata(None) for name in names]
-        fields += [pa.field(number, pa.int32()), pa.field(listed, pa.int8())]
-        values += [
-            pa.array(range(len(group)), pa.int32()),
-            pa.array([int(change.difference is not None) for change in group], pa.int8()),
-        ]
-        url = hadoop.hadoop_url(self._store.url, self._store.storage_options)
-        files = pa.table(
-            {
-                "path": [f"{url}/{paths.to_storage_path(change.file.path)}" for change in group],
-                "size": pa.array([change.size_bytes for change in group], pa.int64()),
-                "constants": pa.StructArray.from_arrays(values, fields=fields),
-            }
-        )
-        frame = file_scan.scan(self._spark, url, files, data, hadoop.write_options(self._store.storage_options, url))
         if has_positions:
-            # A column of its own, as a join in Spark 4.0 takes no metadata column.
-            frame = frame.withColumn(position, frame.metadataColumn("_metadata")["row_index"])
-            frame = dead_rows.counting(frame, self._bitmaps(group), frame[number], frame[listed], frame[position])
-        # As texts: each Column object would take a dozen calls into the JVM.
+            fields += [pa.field(number, pa.int32()), pa.field(listed, pa.int8())]
+            values += [
+                pa.array(range(len(group)), pa.int32()),
+                pa.array([int(change.difference is not None) for change in group], pa.int8()),
+            ]
+        files = FileList.of(
+            pa.array([paths.to_storage_path(change.file.path) for change in group], pa.string()),
+            pa.array([change.size_bytes for change in group], pa.int64()),
+            pa.table(values, schema=pa.schema(fields)),
+        )
+        if not has_positions:
+            return self._scan(files, data, self._steps(names))
+        # A column of its own, as a join in Spark 4.0 takes no metadata column.
+        frame = self._scan(files, data)
+        frame = frame.withColumn(position, frame.metadataColumn("_metadata")["row_index"])
+        frame = dead_rows.counting(frame, self._bitmaps(group), frame[number], frame[listed], frame[position])
+        for step in self._steps(names):
+            frame = frame.where(step) if isinstance(step, str) else frame.selectExpr(*step)
+        # Spark would count the bitmaps as rows of the stream.
+        return file_scan.as_stream(frame) if self._of_stream else frame
+
+    def _scan(self, files: FileList, data: pa.Schema, steps: Sequence[Step] = ()) -> DataFrame:
+        """A scan; one without steps is not the whole micro-batch of a stream yet."""
+        url = hadoop.hadoop_url(self._store.url, self._store.storage_options)
+        options = hadoop.write_options(self._store.storage_options, url)
+        return file_scan.scan(self._spark, url, files, data, options, steps, of_stream=self._of_stream and bool(steps))
+
+    def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
+        """The columns that files have, under their names there; None if only case tells one from a constant."""
+        fields = [field for field in self._selection.read_schema if field.name not in constants]
+        names = {physical_name(field).lower() for field in fields}
+        if names.intersection(name.lower() for name in constants):
+            return None
+        return pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in fields])
+
+    def _steps(self, constants: Sequence[str]) -> list[Step]:
+        """From the columns of a scan to those of the selection, as texts: a Column takes a dozen calls into the JVM."""
         named = {
-            field.name: f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"
-            for field in schema
+            field.name: f"{quoted(field.name if field.name in constants else physical_name(field))} "
+            f"AS {quoted(field.name)}"
+            for field in self._selection.read_schema
         }
         chosen = self._selection.schema.names
         if self._condition is None:
-            return frame.selectExpr(*(named[name] for name in chosen))
-        return frame.selectExpr(*named.values()).where(self._condition).selectExpr(*map(quoted, chosen))
+            return [[named[name] for name in chosen]]
+        return [list(named.values()), self._condition, [quoted(name) for name in chosen]]
 
     def _bitmaps(self, group: Sequence[ChangeFile]) -> DataFrame:
         try:
@@ -171,7 +250,17 @@ class _Reading:
             raise expired_changes(self._store, group[0].version, group[-1].version) from error
 
     def _empty(self) -> DataFrame:
-        return file_scan.empty_frame(self._spark, self._selection.schema)
+        empty = file_scan.empty_stream if self._of_stream else file_scan.empty_frame
+        return empty(self._spark, self._selection.schema)
+
+
+def _are_plain(files: pa.Table) -> pa.ChunkedArray:
+    """Which live files have all the rows that they ever had, and a path that is the same in a store and in a URL.
+
+    So `is_file_readable` is true for them.
+    """
+    is_whole = pc.and_(pc.is_null(files["deletionVector"]), pc.greater(files["size"], 0))
+    return pc.and_(is_whole, pc.match_substring_regex(files["path"], _PLAIN_PATH))
 
 
 def _free_names(*schemas: pa.Schema) -> list[str]:

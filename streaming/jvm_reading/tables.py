@@ -10,19 +10,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log import Table
-from tidelog.log.data.reader import DataFile
-from tidelog.log.format.actions import AddFile
-from tidelog.log.read.change_files import ChangeFile
+from tidelog.log import Changes, Table
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.net_changes import net_changes
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.timeline import Point
-from tidelog.log.state.files import to_adds
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.tasks import from_arrow
-from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows
+from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows, snapshot_rows
 
 
 def read(
@@ -63,10 +59,7 @@ def read(
         read(spark, "/data/events", columns=["id", "price"]).filter("price > 100").count()
     """
     table = _opened(spark, path, storage_options)
-    snapshot = table.at(version=version, timestamp=timestamp)
-    scan = snapshot.scan(where, columns)
-    files = [_file(add, snapshot.version) for add in to_adds(scan.files)]
-    return jvm_rows(spark, table.store, files, snapshot.schema, scan.schema.names, where, of_snapshot=True)
+    return snapshot_rows(spark, table.store, table.at(version=version, timestamp=timestamp), columns, where)
 
 
 def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
@@ -114,20 +107,21 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
     """
     table = _opened(spark, path, storage_options)
     found = table.changes(after=after, until=until, mode=mode, where=where, columns=columns, keys=keys)
+    return rows_of_changes(spark, table, found, where)
+
+
+def rows_of_changes(spark: SparkSession, table: Table, found: Changes, where: str | None) -> DataFrame:
+    """Changes of the table for which `where` is true, as `changes` gives them."""
     schema = change_schema(table.schema, found.mode)
     if found.mode != "net":
         return jvm_rows(spark, table.store, found.units, schema, found.schema.names, where)
     rows = jvm_rows(spark, table.store, found.units, schema, schema.names, None)
-    return _net_rows(rows, Selection(schema, where, columns), found.keys, table.path)
+    return _net_rows(rows, Selection(schema, where, found.schema.names), found.keys, table.path)
 
 
 def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None) -> Table:
     prepare_session(spark)
     return Table.open(path, storage_options=storage_options)
-
-
-def _file(add: AddFile, version: int) -> ChangeFile:
-    return ChangeFile(DataFile.of(add), version, 0, add.size, None, stats=add.stats)
 
 
 def _net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], path: str) -> DataFrame:
