@@ -106,6 +106,10 @@ test-oldest: ## run the short set on the oldest Spark, as CI does
 test-newest: ## run the same set on the newest Spark, as CI does: the rest runs on the one that delta-spark has
 	@$(MAKE) --no-print-directory test-spark SPARK=4.3 TESTARGS='-m "oldest and not full" tests/streaming'
 
+.PHONY: test-python-source
+test-python-source: setup $(CLASSES) ## run the streaming tests over the Python source that Spark Connect has
+	export TESTS_SOURCE=python; $(PYTEST) -m "not full and not nightly" $(or $(TESTARGS),tests/streaming)
+
 .PHONY: where-it-runs
 where-it-runs: setup ## try each capability on each Spark, and make the README's table of it (about 20 minutes)
 	@for release in 4.0 4.1 4.2 4.3; do $(MAKE) --no-print-directory test-spark SPARK=$$release TESTARGS=--version; done

@@ -1,8 +1,8 @@
-"""`Feed`: the change feed for `foreachBatch` in volume, read by Spark's own parquet reader.
+"""`Feed`: the stream of `format("tidelog")` for a batch function, with DataFrames that nothing has read yet.
 
-A stream of `format("tidelog")` brings its rows through Python workers. A `Feed` streams references to files instead, a
-few bytes each, and its batch function gets a DataFrame that the JVM reads. Offsets, options, rows and errors are the
-same.
+A batch function of `readStream` gets rows whose scan Spark has planned already. A `Feed` gives it a lazy DataFrame of
+the same rows, so that the function's own filters and columns reach the files, and says in `last` what the micro-batch
+has. Offsets, options and errors are the same.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from tidelog.log.read.scan import Selection
 from tidelog.log.read.timeline import Point, to_timestamp_ms
 from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import feed_references
+from tidelog.streaming.datasource import feed_references, frames, jvm_source
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import prepare_session, stopped_quietly
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
-from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows
 
 # The arguments whose names are not those of the options; the others have the same.
 _ARGUMENTS = {
@@ -88,8 +87,9 @@ class Feed:
         starting_timestamp: Begin with the first commit at or after this time.
         initial_snapshot: Begin with the table as it is, then follow it.
         consumer: A name under which the stream's position keeps `expire` and `vacuum` from what it still needs.
-        max_files: The most files in one micro-batch; without any limit, 10,000. Below Spark 4.2 there is no limit then,
-            and with one `trigger(availableNow=True)` is a PrerequisiteError: Spark runs one micro-batch for it there.
+        max_files: The most files in one micro-batch; without any limit, 10,000. On Spark Connect below Spark 4.2 there
+            is no limit then, and with one `trigger(availableNow=True)` is a PrerequisiteError: Spark runs one
+            micro-batch for it there.
         max_bytes: The most bytes in one micro-batch. One file is always read.
         max_rows: The most rows in one micro-batch. One file is always read.
         columns: The columns to read, in this order; None for all.
@@ -172,12 +172,15 @@ class Feed:
             raise ConfigurationError(
                 "this Feed is a copy, which has no Spark session", advice="start queries where the Feed was made"
             )
+        stream = jvm_source.planned_stream(self._spark, self._options)
+        if stream is not None:
+            return stream.writeStream.foreachBatch(_Call(self, function, frames.planned))
         table = self._open()
         selection = self._read.query_columns.selection(table.schema)
         stream = feed_references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
         is_cut_short = self._read.limits != NO_LIMITS and not spark_versions.SOURCES_TAKE_LIMITS
         writer = _without_triggers_that_end(stream.writeStream) if is_cut_short else stream.writeStream
-        return writer.foreachBatch(_Call(self, function, table.store, selection))
+        return writer.foreachBatch(_Call(self, function, _References(table.store, selection)))
 
     def __repr__(self) -> str:
         """The table and the arguments that are not the default, without the storage options."""
@@ -195,21 +198,33 @@ class Feed:
         return Table.open(self._read.path, storage_options=self._read.storage_options)
 
 
-class _Call:
-    """What Spark calls for each micro-batch. It is picklable if the user's function is."""
+class _References:
+    """What a micro-batch of references reads. It is picklable."""
 
-    def __init__(self, feed: Feed, function: BatchFunction, store: Store, selection: Selection) -> None:
+    def __init__(self, store: Store, selection: Selection) -> None:
+        self._store = store
+        self._selected = selection.row_schema, selection.where, selection.schema.names
+
+    def __call__(self, batch: DataFrame) -> frames.PlannedBatch:
+        found = feed_references.referenced(batch)
+        return frames.PlannedBatch(found.changes, found.end, self._store, Selection(*self._selected))
+
+
+class _Call:
+    """What Spark calls for each micro-batch. It is picklable if the user's function and `planned` are."""
+
+    def __init__(
+        self, feed: Feed, function: BatchFunction, planned: Callable[[DataFrame], frames.PlannedBatch]
+    ) -> None:
         self._feed = feed
         self._function = function
-        self._store = store
-        self._selected = selection.row_schema, selection.schema.names, selection.where
+        self._planned = planned
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        referenced = feed_references.referenced(batch)
-        self._feed.last = _report(batch_id, referenced)
+        planned = self._planned(batch)
+        self._feed.last = _report(batch_id, planned)
         with stopped_quietly(batch.sparkSession):
-            frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
-            self._function(frame, batch_id)
+            self._function(planned.frame(batch.sparkSession), batch_id)
 
 
 def _without_triggers_that_end(writer: DataStreamWriter) -> DataStreamWriter:
@@ -231,8 +246,8 @@ def _without_triggers_that_end(writer: DataStreamWriter) -> DataStreamWriter:
     return writer
 
 
-def _report(batch_id: int, referenced: feed_references.ReferencedChanges) -> FeedReport:
-    changes, end = referenced.changes, referenced.end
+def _report(batch_id: int, planned: frames.PlannedBatch) -> FeedReport:
+    changes, end = planned.changes, planned.end
     return FeedReport(
         batch_id=batch_id,
         version=changes[-1].version if changes else None,

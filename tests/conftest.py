@@ -21,11 +21,20 @@ from tests.log.storage.serving import (
     server_of,
 )
 from tidelog.streaming import register
+from tidelog.streaming.datasource import jvm_source
 
 # Found here by pytest: the servers for object stores, and the lines at the end about which of them ran.
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown", "s3", "server_of", "spark"]
 
 randomness.load_hypothesis_profile()
+
+# TESTS_SOURCE=python: as in a session that cannot have the class of the JVM.
+if os.environ.get("TESTS_SOURCE") == "python":
+
+    def _not_installed(spark: SparkSession) -> bool:  # noqa: ARG001 - as `install`
+        return False
+
+    jvm_source.install = _not_installed
 
 # The short sets on other versions run with Spark's default.
 _FASTER = {"4.2": FEW_FORKS}

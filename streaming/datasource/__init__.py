@@ -3,14 +3,17 @@
 | module | contents |
 |---|---|
 | `register` | `register(spark)` |
-| `source` | `TidelogDataSource`, the entry point for Spark |
+| `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
+| `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
+| `pushed_filters` | Spark's filters as a predicate |
+| `source` | `TidelogDataSource`, the Python source of Spark Connect |
 | `batch_reader` | `spark.read`: a snapshot, or the changes of an interval |
 | `feed_reader` | `spark.readStream`: the change feed |
 | `admitted_reader` | the feed for a Spark that says how far a micro-batch may go: 4.2 and later |
 | `self_limited_reader` | the feed for one that does not |
 | `file_partitions` | the files of a read, grouped into tasks |
 | `read_options` | the options of a read, parsed and checked, and the session's time zone for timestamps without one |
-| `feed_references` | the stream behind `Feed`: references to files instead of rows |
+| `feed_references` | the stream behind `Feed` on Spark Connect: references to files instead of rows |
 | `table_functions` | `tidelog_read`, `tidelog_changes` and `tidelog_history` for SQL |
 | `write_options` | the options of `df.write`, parsed and checked |
 | `errors_first` | errors as Spark shows them: tidelog's line first, without its internals |

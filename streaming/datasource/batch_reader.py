@@ -62,11 +62,7 @@ class BatchReader(DataSourceReader):
     """A snapshot, or the changes of an interval."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        if options.is_interval and options.snapshot is not None:
-            raise ConfigurationError(
-                "a read cannot have both a version and an interval",
-                advice="leave out versionAsOf and timestampAsOf, or the starting, ending and changes options",
-            )
+        require_one_kind(options)
         self._options = options
         self._schema = schema
 
@@ -105,3 +101,12 @@ class BatchReader(DataSourceReader):
         # Raises errors about the keys and the interval here, before any task runs.
         table.changes(after=after, until=until, mode="net", keys=options.keys)
         return NetPartition(options.path, options.storage_options, after, until, options.keys, options.where, columns)
+
+
+def require_one_kind(options: ReadOptions) -> None:
+    """Raise ConfigurationError if the options ask for a snapshot and for changes."""
+    if options.is_interval and options.snapshot is not None:
+        raise ConfigurationError(
+            "a read cannot have both a version and an interval",
+            advice="leave out versionAsOf and timestampAsOf, or the starting, ending and changes options",
+        )

@@ -157,7 +157,7 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
         nullable,
         partition_by=options.partition_by,
         storage_options=options.storage_options,
-        exist_ok=True,
+        exist_ok=not options.is_new,
     )
     if options.partition_by and options.partition_by != table.partition_by:
         own = ",".join(table.partition_by)

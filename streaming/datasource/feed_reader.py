@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.read.mixed_commits import Change
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import REAL_SYSTEM, to_datetime, utc_text
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
@@ -54,6 +55,12 @@ class FeedReader:
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
         self._consumer: StreamConsumer | None = None
+
+    @property
+    def query(self) -> tuple[ReadOptions, TableReader, pa.Schema]:
+        """The options, the table, and the columns that it has for this query."""
+        options, planner = self._open()
+        return options, planner.table, planner.table_schema
 
     @property
     def limits(self) -> ReadLimits:

@@ -1,4 +1,4 @@
-"""The data source behind `Feed`: a stream of references to changed files, with Spark's own exactly-once offsets.
+"""The data source behind `Feed` on Spark Connect: a stream of references to changed files, with Spark's own offsets.
 
 It plans micro-batches like `format("tidelog")`, with the same options. But its only partition has references to the
 files to read. The batch function of a `Feed` turns them into a DataFrame that Spark's own parquet reader reads.

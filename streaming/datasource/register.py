@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from tidelog.streaming.datasource import jvm_source
 from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import register_functions
 from tidelog.streaming.executors.session import link_for_stream_readers, prepare_session
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tidelog")` available to `spark.read`, `spark.readStream` and `df.write`.
+    """Make `format("tidelog")` available to `spark.read`, `spark.readStream`, `df.write` and SQL.
+
+    In a classic session it is a class of the JVM, known to all sessions of this process, and rows do not pass through
+    Python. It adds to `spark.sql.redaction.options.regex`, so that plans hide storage options. On Spark Connect, with
+    `PYSPARK_PIN_THREAD=false`, and where Spark does not take the class (a warning says so), it is a Python source;
+    then timestamp options without a time zone are read in the session's zone as it is now.
 
     With a local master, Spark's Python workers will run this interpreter: by default Spark takes the first `python3` on
     PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
-
-    Timestamp options without a time zone are read in the session's zone as it is now; call `register` again after
-    changing it.
 
     Args:
         spark: A Spark session, classic or Spark Connect. Each session needs its own call.
@@ -32,6 +35,12 @@ def register(spark: SparkSession) -> None:
         spark.read.format("tidelog").load("/data/events").show()
     """
     prepare_session(spark)
+    if not jvm_source.install(spark):
+        _register_python_source(spark)
+    register_functions(spark)
+
+
+def _register_python_source(spark: SparkSession) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):
@@ -39,4 +48,3 @@ def register(spark: SparkSession) -> None:
 
     link_for_stream_readers(spark)
     spark.dataSource.register(InSessionZone)
-    register_functions(spark)

@@ -1,5 +1,5 @@
-"""The Python data source behind `format("tidelog")`: snapshots and changes for `spark.read`, the feed for `readStream`,
-the writer for `df.write`.
+"""The Python data source behind `format("tidelog")` on Spark Connect: snapshots and changes for `spark.read`, the feed
+for `readStream`, the writer for `df.write`. In a classic session `jvm_source` takes its place.
 
 The columns are the table's; with the option `changes` each row also has the feed's own columns.
 Only options can decide this, because Spark asks a Python source for its columns before it says whether the read is a
@@ -9,7 +9,7 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class TidelogDataSource(DataSource):
     """`format("tidelog")` for `spark.read`, `spark.readStream` and `df.write`.
 
-    `tidelog.streaming.register(spark)` registers it. Its columns are the table's. Spark cannot use it for a table
-    of its catalog (`CREATE TABLE ... USING tidelog`); in SQL use
-    `CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')`, which reads the version that is the
-    newest when it is first queried, and takes `INSERT`.
+    `tidelog.streaming.register(spark)` registers it on Spark Connect; in a classic session a class of the JVM takes the
+    same options. Its columns are the table's. Spark cannot use this one for a table of its catalog (`CREATE TABLE ...
+    USING tidelog`); in SQL use `CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')`, which reads
+    the version that is the newest when it is first queried, and takes `INSERT`.
 
     Args:
         options: The options below, by name; upper and lower case are the same.
@@ -142,13 +142,18 @@ class TidelogDataSource(DataSource):
         Raises:
             ConfigurationError: Always; it shows the line with a Sink to use instead.
         """
-        options, _ = split_names(self._raw)
-        path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
-        line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
-        raise ConfigurationError(
-            'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
-            advice=f"use {line}",
-        )
+        refuse_stream_writer(self._raw)
+
+
+def refuse_stream_writer(raw_options: Mapping[str, str]) -> NoReturn:
+    """Raise ConfigurationError with the line that has a Sink instead."""
+    options, _ = split_names(raw_options)
+    path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
+    line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
+    raise ConfigurationError(
+        'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
+        advice=f"use {line}",
+    )
 
 
 def stream_reader(feed: FeedReader) -> DataSourceStreamReader:

@@ -26,7 +26,10 @@ _NO_EVOLUTION = {"mergeschema": "mergeSchema", "overwriteschema": "overwriteSche
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The parsed options of a batch write; for `idempotency_key` see Table.insert."""
+    """The parsed options of a batch write; for `idempotency_key` see Table.insert.
+
+    `is_new` says that the write makes the table, and fails if there is one.
+    """
 
     path: str
     overwrite: bool
@@ -35,6 +38,7 @@ class WriteOptions:
     dynamic: bool
     idempotency_key: tuple[str, int] | None
     storage_options: Mapping[str, str] = field(repr=False)
+    is_new: bool = False
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

@@ -26,11 +26,15 @@ from tidelog.log.errors import TidelogError
 from tidelog.log.state import files
 from tidelog.streaming import spark_versions
 
+# The source behind `format("tidelog")`: the class of the JVM, or with TESTS_SOURCE=python that of Spark Connect.
+IN_JVM = os.environ.get("TESTS_SOURCE", "jvm") != "python"
+JVM_SOURCE = pytest.mark.skipif(not IN_JVM, reason="a class of the JVM can do this")
+PYTHON_SOURCE = pytest.mark.skipif(IN_JVM, reason="a Python source is so; TESTS_SOURCE=python runs it")
 SINCE_LIMITS = pytest.mark.skipif(
-    not spark_versions.SOURCES_TAKE_LIMITS, reason="Spark 4.2 and later tell a source its limits"
+    not (IN_JVM or spark_versions.SOURCES_TAKE_LIMITS), reason="Spark 4.2 and later tell a Python source its limits"
 )
 BEFORE_LIMITS = pytest.mark.skipif(
-    spark_versions.SOURCES_TAKE_LIMITS, reason="Spark below 4.2 does not tell a source its limits"
+    IN_JVM or spark_versions.SOURCES_TAKE_LIMITS, reason="Spark below 4.2 does not tell a Python source its limits"
 )
 
 BatchFunction = Callable[[DataFrame, int], None]

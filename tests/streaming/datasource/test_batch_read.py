@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.compaction_daemon.support import delete_rows
-from tests.streaming.support import read, rewrite_all
+from tests.streaming.support import JVM_SOURCE, PYTHON_SOURCE, read, rewrite_all
 from tidelog.log import Table
 from tidelog.streaming import register
 
@@ -120,6 +120,7 @@ def test_a_timestamp_without_a_zone_is_read_in_the_sessions(spark: SparkSession,
             assert numbers(spark, table, changes="append", endingTimestamp=text) == [1, 1, 2, 2, 3, 3]
 
 
+@PYTHON_SOURCE
 def test_a_zone_that_changed_after_register_is_an_error_where_it_matters(spark: SparkSession, table: Table) -> None:
     third = table.at(version=3).timestamp
     with session_zone(spark, "America/New_York"):
@@ -130,6 +131,14 @@ def test_a_zone_that_changed_after_register_is_an_error_where_it_matters(spark: 
         for name in ("timestampAsOf", "startingTimestamp"):
             with pytest.raises(PySparkException, match=message):
                 numbers(spark, table, **{name: third.replace(tzinfo=None).isoformat()})
+
+
+@JVM_SOURCE
+def test_a_timestamp_without_a_zone_is_read_in_the_zone_of_the_moment(spark: SparkSession, table: Table) -> None:
+    third = table.at(version=3).timestamp
+    with session_zone(spark, "America/New_York"):
+        local = third.astimezone(ZoneInfo("America/New_York")).replace(tzinfo=None)
+        assert numbers(spark, table, timestampAsOf=local.isoformat()) == [1, 1, 2, 2, 3, 3]
 
 
 def test_columns_and_where(spark: SparkSession, table: Table) -> None:

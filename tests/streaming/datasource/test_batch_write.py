@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lanes import full, full_but
-from tests.streaming.support import PATIENCE_S, footprint, numbers_in, read
+from tests.streaming.support import JVM_SOURCE, PATIENCE_S, PYTHON_SOURCE, footprint, numbers_in, read
 from tidelog.log import OperationClass, Table
 
 pytestmark = pytest.mark.spark
@@ -179,7 +178,7 @@ def test_mistakes_are_found_before_any_task_runs(
     Table.create(str(path), SCHEMA, partition_by=["part"])
     before = footprint(path)
     failing = spark.range(10).selectExpr("cast(raise_error('a task ran') as long) as n", "'a' as part")
-    with pytest.raises(AnalysisException, match=f"(?s){message}"):
+    with pytest.raises(PySparkException, match=f"(?s){message}"):
         failing.selectExpr(*select).write.format("tidelog").mode(mode).options(**options).save(str(path))
     assert footprint(path) == before
 
@@ -187,14 +186,32 @@ def test_mistakes_are_found_before_any_task_runs(
 @pytest.mark.full
 def test_unsuitable_tables(spark: SparkSession, path: Path) -> None:
     Table.create(str(path), SCHEMA, properties={"delta.appendOnly": True})
-    with pytest.raises(AnalysisException, match="TIDELOG_APPEND_ONLY"):
+    with pytest.raises(PySparkException, match="TIDELOG_APPEND_ONLY"):
         overwrite(frame(spark, 0, 1), path)
-    with pytest.raises(AnalysisException, match="is in this process's memory, which Spark's executors cannot reach"):
+    with pytest.raises(PySparkException, match="is in this process's memory, which Spark's executors cannot reach"):
         append(frame(spark, 0, 1), "memory://batch-write")
-    with pytest.raises(AnalysisException, match=r'Spark did not pass a table path; use \.save\("/path/to/table"\)'):
+    with pytest.raises(PySparkException, match=r'Spark did not pass a table path; use \.save\("/path/to/table"\)'):
         frame(spark, 0, 1).write.format("tidelog").mode("append").save()
 
 
+@JVM_SOURCE
+@pytest.mark.oldest
+def test_the_default_mode_makes_a_table_and_fails_if_there_is_one(spark: SparkSession, path: Path) -> None:
+    frame(spark, 0, 3).write.format("tidelog").partitionBy("part").save(str(path))
+    with pytest.raises(PySparkException, match="TIDELOG_TABLE_EXISTS: there is already a table at"):
+        frame(spark, 3, 6).write.format("tidelog").save(str(path))
+    frame(spark, 3, 6).write.format("tidelog").mode("ignore").save(str(path))
+    table = Table.open(str(path))
+    assert (table.version, table.partition_by, numbers_in(path)) == (1, ("part",), [0, 1, 2])
+
+
+@JVM_SOURCE
+def test_the_mode_ignore_writes_a_table_that_is_not_there(spark: SparkSession, path: Path) -> None:
+    frame(spark, 0, 3).write.format("tidelog").mode("ignore").save(str(path))
+    assert numbers_in(path) == [0, 1, 2]
+
+
+@PYTHON_SOURCE
 @pytest.mark.parametrize("mode", ["error", "ignore"])
 def test_spark_refuses_other_modes(spark: SparkSession, path: Path, mode: str) -> None:
     with pytest.raises(AnalysisException, match='Please use either the "Append" or "Overwrite" mode'):
@@ -272,10 +289,14 @@ def test_a_stream_writer_is_refused_with_the_line_to_use(
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     rows = spark.readStream.format("rate").load()
     writer = rows.writeStream.format("tidelog").option("checkpointLocation", str(checkpoint)).trigger(**trigger)
-    query = writer.start(str(path)) if given else writer.start()
     sink = path if given else "/path"
     line = f'df.writeStream.foreachBatch(Sink("{sink}")).option("checkpointLocation", "{checkpoint}").start()'
-    with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(PATIENCE_S)
+
+    def run() -> None:
+        query = writer.start(str(path)) if given else writer.start()
+        query.awaitTermination(PATIENCE_S)  # a Python source is asked when the query runs
+
+    with pytest.raises(PySparkException) as caught:
+        run()
     assert f"it could not write each batch exactly once; use {line}" in str(caught.value)
     assert not path.exists()

@@ -21,7 +21,17 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.streaming.support import NUMBERS, PATIENCE_S, SINCE_LIMITS, drain, drain_feed, feed, rewrite_all, wait_until
+from tests.streaming.support import (
+    IN_JVM,
+    NUMBERS,
+    PATIENCE_S,
+    SINCE_LIMITS,
+    drain,
+    drain_feed,
+    feed,
+    rewrite_all,
+    wait_until,
+)
 from tidelog.log import Table
 from tidelog.streaming import spark_versions
 
@@ -227,7 +237,7 @@ def test_progress_shows_how_far_the_stream_is_complete(spark: SparkSession, tabl
     assert query.awaitTermination(PATIENCE_S)
     progress = query.lastProgress
     assert progress is not None
-    end = json.loads(progress["sources"][0]["endOffset"])
+    end = json.loads(progress.json)["sources"][0]["endOffset"]
     assert end["version"] == 3
     assert end["skippedCommits"] == 1
     assert datetime.fromisoformat(end["completeUntil"]) == newest
@@ -296,10 +306,15 @@ def test_spark_shows_the_feed_s_error_on_its_own_line_before_any_traceback(
 ) -> None:
     put(table, 1)
     table.delete("n = 1")
-    if not spark_versions.SOURCES_TAKE_LIMITS:
+    if not (IN_JVM or spark_versions.SOURCES_TAKE_LIMITS):
         # Such a run is one micro-batch, and the first one ends before what it cannot show.
         assert drain_feed(spark, table.path, tmp_path / "cp") == [[(1,)]]
     message = fails(spark, table, tmp_path / "cp")
+    if IN_JVM:
+        first, *_ = message.splitlines()
+        assert "terminated with exception: TIDELOG_NOT_APPEND_ONLY: version 2 of " in first
+        assert shown_files(message) == []
+        return
     introduction, line, *rest = message.splitlines()
     assert introduction.endswith('format("tidelog") failed')
     assert line.startswith("TIDELOG_NOT_APPEND_ONLY: version 2 of ")

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.streaming.datasource.engine import Query
-from tests.streaming.support import NUMBERS, SINCE_LIMITS, rewrite_all
+from tests.streaming.support import NUMBERS, rewrite_all
 from tidelog.log import Table
 from tidelog.log.errors import (
     HistoryExpiredError,
@@ -25,7 +25,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import RemoveFile, encode_commit
 from tidelog.log.state import files
-from tidelog.streaming import TidelogDataSource
+from tidelog.streaming import TidelogDataSource, spark_versions
 
 PARTS = pa.schema([("part", pa.string()), ("n", pa.int64()), ("text", pa.string())])
 
@@ -107,7 +107,7 @@ def test_without_a_limit_there_is_one_batch(parts: Table) -> None:
     assert len(query(parts).run()) == 1
 
 
-@SINCE_LIMITS
+@pytest.mark.skipif(not spark_versions.SOURCES_TAKE_LIMITS, reason="Spark 4.2 and later tell a Python source")
 def test_spark_is_told_a_limit(parts: Table) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxFiles  # noqa: PLC0415 - older versions lack it
 

@@ -1,0 +1,279 @@
+"""Frames behind `format("tidelog")` in the JVM: those of a batch read, the micro-batches of a stream, and writes.
+
+What a query reads is planned by the code that plans for the Python source (`FeedReader`), or for `read` and `changes`.
+The rows do not pass through Python: Spark's own parquet reader reads them, as it does for `read`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidelog.log import Table
+from tidelog.log.errors import TableExistsError
+from tidelog.log.read.mixed_commits import Change
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.storage import Store
+from tidelog.log.system import REAL_SYSTEM
+from tidelog.streaming import spark_versions
+from tidelog.streaming.datasource.batch_reader import require_one_kind
+from tidelog.streaming.datasource.batch_writer import BatchWriter, TaskResult
+from tidelog.streaming.datasource.feed_reader import FeedReader
+from tidelog.streaming.datasource.file_partitions import (
+    announced_columns,
+    interval,
+    read_columns,
+    snapshot_to_read,
+    table_to_read,
+)
+from tidelog.streaming.datasource.pushed_filters import predicate_of
+from tidelog.streaming.datasource.read_options import ReadOptions
+from tidelog.streaming.datasource.write_options import parse_write
+from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.session import QUERY_ID
+from tidelog.streaming.executors.tasks import run_on_rows
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS
+from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
+from tidelog.streaming.jvm_reading import file_scan
+from tidelog.streaming.jvm_reading.jvm_rows import are_columns_readable, jvm_rows, snapshot_rows
+from tidelog.streaming.jvm_reading.tables import rows_of_changes
+
+_EXECUTION_ID = "spark.sql.execution.id"
+_ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
+_MOST_PINS = 256
+# What a writing mode is called in Java.
+_OVERWRITE, _IF_NEW, _IGNORE = "Overwrite", "ErrorIfExists", "Ignore"
+
+
+# --- batch reads ------------------------------------------------------------------------------------------------------
+
+
+def batch_columns(options: ReadOptions, asked: StructType | None) -> StructType:
+    """The columns of a batch read; `asked` are those of `.schema(...)`.
+
+    Raises TableNotFoundError and the errors of the options, before any query is planned.
+    """
+    require_one_kind(options)
+    table = table_to_read(options)
+    schema = snapshot_to_read(table, options).schema
+    if asked is not None:
+        announced_columns(options.query_columns.all_columns(schema), asked)
+        return asked
+    if options.is_interval:
+        interval(table, options)
+    return spark_versions.columns_from_arrow(read_columns(schema, options.query_columns))
+
+
+def batch_rows(
+    spark: SparkSession, options: ReadOptions, asked: StructType | None, names: Sequence[str], filters: Iterable[Any]
+) -> DataFrame:
+    """The columns `names` of a batch read, for one scan of a query.
+
+    Rows that fail Spark's `filters` may be left out.
+    """
+    table = table_to_read(options)
+    newest = _pinned(spark, table)
+    snapshot = snapshot_to_read(table, options) if options.snapshot is not None else table.at(version=newest)
+    whole = options.query_columns.all_columns(snapshot.schema)
+    plain = whole if asked is None else _same_types(whole, announced_columns(whole, asked))
+    where = _both(options.where, predicate_of(filters, plain))
+    chosen = list(names) or [_cheapest(options.query_columns.selection(snapshot.schema).schema)]
+    if not options.is_interval:
+        frame = snapshot_rows(spark, table.store, snapshot, chosen, where)
+    else:
+        after, until = interval(table, options)
+        until = newest if options.end is None else until
+        if options.changes == "net":
+            writer = Table.open(options.path, storage_options=options.storage_options)
+            found = writer.changes(after=after, until=until, mode="net", columns=chosen, where=where, keys=options.keys)
+            frame = rows_of_changes(spark, writer, found, where)
+        else:
+            planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(options.changes, where, chosen))
+            changes = list(planner.between(Offset(table.id, min(after, until)), Offset(table.id, until)))
+            frame = jvm_rows(spark, table.store, changes, whole, chosen, where)
+    if asked is not None:
+        frame = _cast(frame, asked)
+    return frame if names else frame.select()
+
+
+def _both(*conditions: str | None) -> str | None:
+    return " AND ".join(f"({text})" for text in conditions if text) or None
+
+
+def _same_types(schema: pa.Schema, asked: pa.Schema) -> pa.Schema:
+    """The columns whose type the query did not change."""
+    return pa.schema(
+        [field for field in schema if field.name in asked.names and asked.field(field.name).type == field.type]
+    )
+
+
+def _cheapest(schema: pa.Schema) -> str:
+    """A column to read where only the number of rows matters: one that Spark's reader can read."""
+    readable = (field.name for field in schema if are_columns_readable(pa.schema([field])))
+    return str(next(readable, schema.names[0]))
+
+
+def _cast(frame: DataFrame, asked: StructType) -> DataFrame:
+    """The frame with the types that `.schema(...)` said."""
+    return frame.select(*(frame[quoted(name)].cast(asked[name].dataType).alias(name) for name in frame.columns))
+
+
+def _pinned(spark: SparkSession, table: TableReader) -> int:
+    """The version that a query reads: all scans of a query read the same one.
+
+    Spark numbers queries. What a batch function plans itself has the number of its micro-batch, which can outlast
+    commits of the same function, so there the newest version is read.
+    """
+    context = spark.sparkContext
+    own = context.getLocalProperty(_EXECUTION_ID)
+    is_of_stream = context.getLocalProperty(QUERY_ID) is not None and own == context.getLocalProperty(
+        _ROOT_EXECUTION_ID
+    )
+    if own is None or is_of_stream:
+        return table.version
+    with _lock:
+        version = _pins.setdefault((context.applicationId, own, table.path, table.id), table.version)
+        while len(_pins) > _MOST_PINS:
+            _pins.popitem(last=False)
+    return version
+
+
+_pins: OrderedDict[tuple[str, ...], int] = OrderedDict()
+_lock = Lock()
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What one micro-batch reads, the offset at its end, and what makes a frame of it."""
+
+    changes: Sequence[Change]
+    end: Offset
+    store: Store
+    selection: Selection
+
+    def frame(self, spark: SparkSession, *, of_stream: bool = False) -> DataFrame:
+        """The rows."""
+        chosen = self.selection
+        names = chosen.schema.names
+        return jvm_rows(spark, self.store, self.changes, chosen.row_schema, names, chosen.where, of_stream=of_stream)
+
+
+class FrameFeed:
+    """The change feed of one query, whose micro-batches are frames.
+
+    Offsets are texts, in the form that Spark stores and the Python source writes, so a query goes on with either.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        raw_options: Mapping[str, str],
+        *,
+        zone: str,
+        loaded: LoadedColumns | None,
+        asked: StructType | None,
+        only_plans: bool,
+    ) -> None:
+        """`only_plans` is for a Feed: the frames are empty, and `planned` has what they would read."""
+        self._spark = spark
+        self._reader = FeedReader(raw_options, asked or StructType(), zone, loaded)
+        self._asked = asked
+        self._only_plans = only_plans
+        self._query_id: str | None = None
+
+    def latest(self, start: str | None, *, reads_all: bool) -> str:
+        """The end of the next micro-batch; `start` itself if there are no new rows.
+
+        Without a start it is where the stream begins, or further. Spark runs a micro-batch for it, even without rows,
+        and so records where the stream began.
+        """
+        limits = self._reader.limits
+        if reads_all:
+            limits = NO_LIMITS
+        elif limits == NO_LIMITS:
+            limits = replace(NO_LIMITS, files=DEFAULT_FILES)
+        begin = self._reader.first_offset() if start is None else json.loads(start)
+        end = self._reader.next_offset(begin, limits)
+        return start if start is not None and end is begin else json.dumps(end)
+
+    def batch(self, start: str | None, end: str) -> DataFrame:
+        """The rows between two offsets."""
+        last = json.loads(end)
+        changes = list(self._reader.changes_between(last if start is None else json.loads(start), last))
+        options, table, schema = self._reader.query
+        chosen = options.query_columns
+        if self._asked is not None:
+            announced_columns(chosen.all_columns(schema), self._asked)
+            chosen = replace(chosen, columns=self._asked.names)
+        plan = PlannedBatch(changes, Offset.from_json(last), table.store, chosen.selection(schema))
+        if self._only_plans:
+            self._query_id = self._spark.sparkContext.getLocalProperty(QUERY_ID)
+            _planned[self._query_id] = plan
+            return file_scan.empty_stream(self._spark, plan.selection.schema)
+        frame = plan.frame(self._spark, of_stream=True)
+        return frame if self._asked is None else _cast(frame, self._asked)
+
+    def newest(self) -> str:
+        """The newest version seen and its time, for the query's progress."""
+        return json.dumps(self._reader.newest())
+
+    def end_at_newest(self) -> None:
+        """Fix the version at which this run ends."""
+        self._reader.end_at_newest()
+
+    def close(self) -> None:
+        """The query has ended."""
+        if self._query_id is not None:
+            _planned.pop(self._query_id, None)
+
+
+_planned: dict[str | None, PlannedBatch] = {}
+
+
+def planned(batch: DataFrame) -> PlannedBatch:
+    """What the micro-batch of a Feed's query reads. It can be asked for once."""
+    return _planned.pop(batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID))
+
+
+# --- writes -----------------------------------------------------------------------------------------------------------
+
+
+def write(raw_options: Mapping[str, str], mode: str, data: DataFrame) -> None:
+    """Write a frame in one commit, with the options of `df.write`. `mode` is Spark's SaveMode as Java names it.
+
+    Raises the errors of `BatchWriter`, and TableExistsError in the mode ErrorIfExists.
+    """
+    options = parse_write(raw_options, overwrite=mode == _OVERWRITE)
+    options = replace(options, is_new=mode in {_IF_NEW, _IGNORE})
+    try:
+        writer = BatchWriter(options, data.schema)
+    except TableExistsError:
+        if mode == _IGNORE:
+            return
+        raise
+    results = run_on_rows(data, _Task(writer))
+    writer.commit(results)
+
+
+class _Task:
+    """What each task of a write does. Picklable."""
+
+    def __init__(self, writer: BatchWriter) -> None:
+        self._writer = writer
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskResult]:
+        yield self._writer.write(batches)

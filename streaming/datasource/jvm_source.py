@@ -1,0 +1,247 @@
+"""`format("tidelog")` as a class of the JVM, and the planner in this process that answers it.
+
+`DefaultSource.java` is compiled on the driver and put where Spark's threads look for classes. Spark then finds it by
+the format's name, and it asks this module for everything, through the callback server that `foreachBatch` uses. A
+session of Spark Connect has no JVM here, and keeps the Python source (`source.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from py4j.clientserver import ClientServer
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidelog.log.errors import TidelogError
+from tidelog.log.system import REAL_SYSTEM, logger
+from tidelog.streaming import spark_versions
+from tidelog.streaming.datasource import frames
+from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
+from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.datasource.source import refuse_stream_writer
+from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns
+
+_LOGGER = logger(__name__)
+
+_CLASS = "tidelog.DefaultSource"
+_ZONE = "spark.sql.session.timeZone"
+_REDACTED = "spark.sql.redaction.options.regex"
+_SECRETS = "(?i)storageoption\\."
+# The option of the stream behind a Feed.
+ONLY_PLANS = "__onlyplans"
+# Spark's option with what `partitionBy` said, as JSON.
+_PARTITIONS = "__partition_columns"
+
+
+def install(spark: SparkSession) -> bool:
+    """Make the class known to Spark, in all its sessions. False if this Spark, or this session, cannot have it."""
+    if is_connect(spark) or not _are_threads_pinned(spark):
+        return False
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    try:
+        source = _loaded(spark, jvm)
+        start: Any = ensure_callback_server_started
+        start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
+        source.getField("PLANNER").get(None).set(_Planner())
+    except (Py4JError, TypeError, AttributeError, OSError) as error:
+        _LOGGER.warning("format('tidelog') cannot be a class of this Spark; its rows pass through Python: %s", error)
+        return False
+    hidden = spark.conf.get(_REDACTED, "") or ""
+    if _SECRETS not in hidden:
+        spark.conf.set(_REDACTED, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
+    return True
+
+
+def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame | None:
+    """The stream behind a Feed: its batches are empty, and `frames.planned` has what they read.
+
+    None if the session has no such streams.
+    """
+    if not install(spark):
+        return None
+    return spark.readStream.format("tidelog").options(**options).option(ONLY_PLANS, "true").load()
+
+
+def _are_threads_pinned(spark: SparkSession) -> bool:
+    """Whether a call from the JVM, and the calls that answer it, run in one thread there, as is PySpark's default."""
+    return isinstance(spark.sparkContext._gateway, ClientServer)  # noqa: SLF001 - PySpark has no public way
+
+
+def _context_loader(jvm: Any) -> Any:
+    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def _loaded(spark: SparkSession, jvm: Any) -> Any:
+    """The class, compiled unless this JVM has it.
+
+    `spark-submit`, which starts PySpark's JVM, gives all threads one loader of classes that takes further places.
+    """
+    loader = _context_loader(jvm)
+    try:
+        return loader.loadClass(_CLASS)
+    except Py4JError:
+        pass
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())  # noqa: SLF001 - as above
+    compiler.cook(_source())
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-"))
+    try:
+        names = []
+        for name, content in dict(compiler.getBytecodes()).items():
+            names.append(name)
+            place = folder / f"{name.replace('.', '/')}.class"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bytes(content))
+        loader.addURL(jvm.java.io.File(str(folder)).toURI().toURL())
+        # All of them now: the folder is removed.
+        for name in names:
+            loader.loadClass(name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return loader.loadClass(_CLASS)
+
+
+@cache
+def _source() -> str:
+    return resources.files(__package__).joinpath("DefaultSource.java").read_text(encoding="utf-8")
+
+
+class _Planner:
+    """Answers the class. Py4j calls it in the thread that asks."""
+
+    def apply(self, request: str, place: Any) -> None:
+        """Put the answer into the first place, and into the second one the text of an error."""
+        try:
+            answer = _answered(json.loads(request), place[0])
+        except TidelogError as error:
+            _LOGGER.debug('format("tidelog") failed', exc_info=error)
+            place[1] = str(error)
+        except (PySparkException, Py4JError) as error:
+            place[1] = str(error)
+        except Exception:  # noqa: BLE001 - Spark shows it; py4j would lose its text
+            place[1] = traceback.format_exc()
+        else:
+            place[0] = answer
+            place[1] = None
+
+    class Java:
+        """The interface of the JVM."""
+
+        implements = ("java.util.function.BiFunction",)
+
+
+def _answered(request: Mapping[str, Any], given: Any) -> Any:
+    return _ANSWERS[request["kind"]](request, given)
+
+
+def _session(java: Any) -> SparkSession:
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 - as PySpark's own batch functions find it
+    return SparkSession(context, java)
+
+
+def _zone(spark: SparkSession) -> str:
+    return spark.conf.get(_ZONE) or "UTC"
+
+
+def _asked(request: Mapping[str, Any]) -> StructType | None:
+    return StructType.fromJson(json.loads(request["schema"])) if request.get("schema") else None
+
+
+def _load(request: Mapping[str, Any], java: Any) -> str:
+    """The columns of a stream, and on a second line what the query needs to know of the load."""
+    options = parse_read(_shown(request), session_zone=_zone(_session(java)))
+    table = table_to_read(options)
+    found = read_columns(table.schema, options.query_columns)
+    loaded = LoadedColumns(table.version, table.schema)
+    return f"{spark_versions.columns_from_arrow(found).json()}\n{base64.b64encode(pickle.dumps(loaded)).decode()}"
+
+
+def _start(request: Mapping[str, Any], java: Any) -> str:
+    spark, asked = _session(java), _asked(request)
+    _, loaded = request["loaded"].split("\n")
+    key = REAL_SYSTEM.uuid()
+    _feeds[key] = frames.FrameFeed(
+        spark,
+        _shown(request),
+        zone=_zone(spark),
+        loaded=None if asked else pickle.loads(base64.b64decode(loaded)),  # noqa: S301 - made by `_load`
+        asked=asked,
+        only_plans=ONLY_PLANS in {name.lower() for name in request["options"]},
+    )
+    return key
+
+
+def _shown(request: Mapping[str, Any]) -> dict[str, str]:
+    """The options that a user gave."""
+    return {name: value for name, value in request["options"].items() if name.lower() != ONLY_PLANS}
+
+
+def _limit(_: Mapping[str, Any], java: Any) -> Any:
+    """A limit: any but "everything", since the feed applies its own."""
+    jvm: Any = _session(java)._jvm  # noqa: SLF001 - as above
+    return jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxFiles(1)
+
+
+def _columns(request: Mapping[str, Any], java: Any) -> str:
+    options = parse_read(request["options"], streaming=False, session_zone=_zone(_session(java)))
+    return frames.batch_columns(options, _asked(request)).json()
+
+
+def _scan(request: Mapping[str, Any], given: Any) -> Any:
+    java, filters = given
+    spark = _session(java)
+    options = parse_read(request["options"], streaming=False, session_zone=_zone(spark))
+    frame: Any = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
+    return frame._jdf.queryExecution().toRdd()  # noqa: SLF001 - as above
+
+
+def _write(request: Mapping[str, Any], java: Any) -> None:
+    options = dict(request["options"])
+    partitions = options.pop(_PARTITIONS, None)
+    if partitions is not None:
+        options["partitionBy"] = ",".join(json.loads(partitions))
+    frames.write(options, request["mode"], DataFrame(java, _session(java.sparkSession())))
+
+
+def _batch(request: Mapping[str, Any], _: Any) -> Any:
+    frame: Any = _feeds[request["feed"]].batch(request["start"], request["end"])
+    return frame._jdf  # noqa: SLF001 - as above
+
+
+def _stop(request: Mapping[str, Any], _: Any) -> None:
+    feed = _feeds.pop(request["feed"], None)
+    if feed is not None:
+        feed.close()
+
+
+_feeds: dict[str, frames.FrameFeed] = {}
+_ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
+    "load": _load,
+    "start": _start,
+    "latest": lambda request, _: _feeds[request["feed"]].latest(request["start"], reads_all=request["all"]),
+    "batch": _batch,
+    "now": lambda request, _: _feeds[request["feed"]].end_at_newest(),
+    "newest": lambda request, _: _feeds[request["feed"]].newest(),
+    "limit": _limit,
+    "stop": _stop,
+    "sink": lambda request, _: refuse_stream_writer(request["options"]),
+    "columns": _columns,
+    "scan": _scan,
+    "write": _write,
+}

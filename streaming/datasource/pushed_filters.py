@@ -1,0 +1,104 @@
+"""Filters that Spark pushes into a scan, as a predicate of tidelog's.
+
+Spark applies its filters again to the rows that it gets, so a filter may stay out of the predicate. What is in it keeps
+every row that Spark keeps: only comparisons that mean the same in both are translated. Floating-point numbers are not,
+since NaN is equal to itself and above all numbers in Spark only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+from py4j.java_gateway import JavaObject
+
+from tidelog.streaming.executors.plain_frame import quoted
+
+_SYMBOLS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_JOINS = {"And": "AND", "Or": "OR"}
+_NULLS = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
+# Far within what a predicate may have.
+_MOST_VALUES = 1_000
+_MOST_FILTERS = 100
+_LONGEST = 100_000
+# Before it, java.sql.Date and java.sql.Timestamp are of another calendar; after it, years have five digits.
+_FIRST_YEAR, _LAST_YEAR = 1900, 9999
+
+
+def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
+    """A predicate over columns of `schema` that is true for each row that passes all of Spark's filters.
+
+    None if it would leave nothing out.
+    """
+    texts = [text for text in (_text(item, schema) for item in filters) if text is not None][:_MOST_FILTERS]
+    joined = " AND ".join(texts)
+    return joined if joined and len(joined) <= _LONGEST else None
+
+
+def _text(item: Any, schema: pa.Schema) -> str | None:
+    """A filter as a predicate with the same value for each row; None if there may be none."""
+    kind = item.getClass().getSimpleName()
+    if kind in _JOINS:
+        sides = _text(item.left(), schema), _text(item.right(), schema)
+        return None if None in sides else f"({sides[0]} {_JOINS[kind]} {sides[1]})"
+    if kind == "Not":
+        inner = _text(item.child(), schema)
+        return None if inner is None else f"(NOT {inner})"
+    if kind not in _SYMBOLS and kind not in _NULLS and kind != "In":
+        return None
+    name = item.attribute()
+    if name not in schema.names:
+        return None  # a field of a struct, or a name that Spark has quoted
+    if kind in _NULLS:
+        return f"({quoted(name)} {_NULLS[kind]})"
+    column = schema.field(name).type
+    if kind == "In":
+        values = list(item.values())
+        texts = [_constant(value, column) for value in values[: _MOST_VALUES + 1]]
+        if not 0 < len(texts) <= _MOST_VALUES or None in texts:
+            return None
+        return f"({quoted(name)} IN ({', '.join(map(str, texts))}))"
+    text = _constant(item.value(), column)
+    return None if text is None else f"({quoted(name)} {_SYMBOLS[kind]} {text})"
+
+
+def _constant(value: Any, kind: pa.DataType) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower() if pt.is_boolean(kind) else None
+    if pt.is_integer(kind):
+        return f"({value})" if isinstance(value, int) else None
+    if pt.is_decimal(kind):
+        return f"({value:f})" if isinstance(value, Decimal) and value.is_finite() else None
+    if pt.is_string(kind):
+        return _string(value) if isinstance(value, str) else None
+    if isinstance(value, JavaObject):
+        return _time(value, kind)
+    return None
+
+
+def _string(value: str) -> str | None:
+    """The text in quotes, unless it has a character that a quoted text writes in another way."""
+    return f"'{value}'" if value.isprintable() and not {"'", '"', "\\"}.intersection(value) else None
+
+
+def _time(value: Any, kind: pa.DataType) -> str | None:
+    java = value.getClass().getName()
+    if pt.is_date(kind) and java in {"java.sql.Date", "java.time.LocalDate"}:
+        day = value.toLocalDate() if java == "java.sql.Date" else value
+        return f"DATE '{day.toString()}'" if _FIRST_YEAR <= day.getYear() <= _LAST_YEAR else None
+    if pt.is_timestamp(kind) and kind.tz is not None and java in {"java.sql.Timestamp", "java.time.Instant"}:
+        moment = value.toInstant() if java == "java.sql.Timestamp" else value
+        text = moment.toString()
+        is_plain = len(text) <= len("2026-01-31T12:00:00.123456Z") and text[:4].isdigit()
+        return f"TIMESTAMP '{text}'" if is_plain and int(text[:4]) >= _FIRST_YEAR else None
+    return None
