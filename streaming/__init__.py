@@ -31,6 +31,7 @@ from tidelog.streaming import spark_versions as _spark_versions  # noqa: F401 - 
 if TYPE_CHECKING:
     from tidelog.streaming.datasource.register import register
     from tidelog.streaming.datasource.source import TidelogDataSource
+    from tidelog.streaming.datasource.sql_statements import sql
     from tidelog.streaming.executors.prerequisites import require_java, require_spark
     from tidelog.streaming.executors.spark_executor import SparkExecutor
     from tidelog.streaming.executors.spark_table import SparkTable, table
@@ -58,6 +59,7 @@ __all__ = [
     "register",
     "require_java",
     "require_spark",
+    "sql",
     "subscribe",
     "table",
 ]
@@ -78,6 +80,7 @@ _HOMES = {
     "register": "datasource.register",
     "require_java": "executors.prerequisites",
     "require_spark": "executors.prerequisites",
+    "sql": "datasource.sql_statements",
     "subscribe": "monitoring.batch_log",
     "table": "executors.spark_table",
 }

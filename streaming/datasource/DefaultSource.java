@@ -126,6 +126,14 @@ public class DefaultSource
     return new HashMap(CollectionConverters.asJava((scala.collection.Map) options));
   }
 
+  static Map parsed(String json) {
+    try {
+      return (Map) JSON.readValue(json, Map.class);
+    } catch (JsonProcessingException error) {
+      throw new TidelogException(error.toString());
+    }
+  }
+
   static StructType schemaOf(String json) {
     return (StructType) DataType.fromJson(json);
   }
@@ -218,9 +226,23 @@ public class DefaultSource
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, scala.collection.immutable.Map parameters, Dataset data) {
     Map request = request("write", original(parameters));
-    request.put("mode", mode.toString());
+    request.put("mode", isForNewName() ? "NewName" : mode.toString());
     ask(request, data);
     return new Written(context, data.schema());
+  }
+
+  /**
+   * Whether Spark writes the rows of CREATE TABLE ... AS SELECT or of saveAsTable for a name that its catalog does not have.
+   * It says Overwrite then, whatever its user said, and does not look whether there is a table already.
+   */
+  private static boolean isForNewName() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      if (callers[i].getClassName().endsWith("CreateDataSourceTableAsSelectCommand")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The planner knows which types a table takes. */
@@ -276,6 +298,7 @@ public class DefaultSource
     public RDD buildScan(String[] columns, Filter[] filters) {
       Map request = request("scan", options);
       request.put("columns", Arrays.asList(columns));
+      request.put("expected", schema.json());
       request.put(SCHEMA, given);
       return (RDD) ask(request, new Object[] {context.sparkSession(), filters});
     }

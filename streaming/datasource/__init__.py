@@ -5,6 +5,8 @@
 | `register` | `register(spark)` |
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
+| `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
+| `sql_statements` | `sql(spark, text)`: UPDATE, DELETE and MERGE by keys |
 | `pushed_filters` | Spark's filters as a predicate |
 | `source` | `TidelogDataSource`, the Python source of Spark Connect |
 | `batch_reader` | `spark.read`: a snapshot, or the changes of an interval |

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidelog.log import Table
-from tidelog.log.errors import TableExistsError
+from tidelog.log.errors import PredicateError, RetryableError, SchemaMismatchError, TableExistsError
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.table_reader import TableReader
@@ -54,6 +54,8 @@ _ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
 _MOST_PINS = 256
 # What a writing mode is called in Java.
 _OVERWRITE, _IF_NEW, _IGNORE = "Overwrite", "ErrorIfExists", "Ignore"
+# What a name that Spark's catalog does not have yet stands for, of the modes above.
+_NEW_NAME = "NewName"
 
 
 # --- batch reads ------------------------------------------------------------------------------------------------------
@@ -87,28 +89,59 @@ def batch_rows(
     snapshot = snapshot_to_read(table, options) if options.snapshot is not None else table.at(version=newest)
     whole = options.query_columns.all_columns(snapshot.schema)
     plain = whole if asked is None else _same_types(whole, announced_columns(whole, asked))
-    where = _both(options.where, predicate_of(filters, plain))
+    where = _with_pushed(options.where, predicate_of(filters, plain), whole)
     chosen = list(names) or [_cheapest(options.query_columns.selection(snapshot.schema).schema)]
     if not options.is_interval:
         frame = snapshot_rows(spark, table.store, snapshot, chosen, where)
     else:
         after, until = interval(table, options)
         until = newest if options.end is None else until
+        after = min(after, until)
         if options.changes == "net":
             writer = Table.open(options.path, storage_options=options.storage_options)
             found = writer.changes(after=after, until=until, mode="net", columns=chosen, where=where, keys=options.keys)
             frame = rows_of_changes(spark, writer, found, where)
         else:
             planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(options.changes, where, chosen))
-            changes = list(planner.between(Offset(table.id, min(after, until)), Offset(table.id, until)))
+            changes = list(planner.between(Offset(table.id, after), Offset(table.id, until)))
             frame = jvm_rows(spark, table.store, changes, whole, chosen, where)
     if asked is not None:
         frame = _cast(frame, asked)
     return frame if names else frame.select()
 
 
-def _both(*conditions: str | None) -> str | None:
-    return " AND ".join(f"({text})" for text in conditions if text) or None
+def require_types(frame: DataFrame, expected: StructType, path: str) -> None:
+    """Raise SchemaMismatchError for a column with another type than Spark was told: it would read other memory."""
+    for field in frame.schema:
+        before = expected[field.name].dataType
+        if _plain(before) != _plain(field.dataType):
+            raise SchemaMismatchError(
+                f"column {field.name!r} of {path} is {field.dataType.simpleString()} now, and was "
+                f"{before.simpleString()} when the table was loaded: another table has taken its place",
+                advice="load the table again; a name in Spark's catalog has to be made again",
+                column=field.name,
+            )
+
+
+def _plain(kind: DataType) -> Any:
+    """A type without what does not matter for its rows: nullability, and metadata of fields."""
+    if isinstance(kind, StructType):
+        return [(field.name, _plain(field.dataType)) for field in kind]
+    if isinstance(kind, ArrayType):
+        return "array", _plain(kind.elementType)
+    if isinstance(kind, MapType):
+        return "map", _plain(kind.keyType), _plain(kind.valueType)
+    return kind
+
+
+def _with_pushed(own: str | None, pushed: str | None, schema: pa.Schema) -> str | None:
+    """The query's own predicate and the pushed one, unless they are too much: Spark applies the pushed one again."""
+    both = " AND ".join(f"({text})" for text in (own, pushed) if text) or None
+    try:
+        Selection(schema, both, schema.names)
+    except PredicateError:
+        return own
+    return both
 
 
 def _same_types(schema: pa.Schema, asked: pa.Schema) -> pa.Schema:
@@ -252,21 +285,31 @@ def planned(batch: DataFrame) -> PlannedBatch:
 # --- writes -----------------------------------------------------------------------------------------------------------
 
 
-def write(raw_options: Mapping[str, str], mode: str, data: DataFrame) -> None:
+def write(
+    raw_options: Mapping[str, str], mode: str, data: DataFrame, *, partition_by: Sequence[str] | None = None
+) -> None:
     """Write a frame in one commit, with the options of `df.write`. `mode` is Spark's SaveMode as Java names it.
 
-    Raises the errors of `BatchWriter`, and TableExistsError in the mode ErrorIfExists.
+    Raises the errors of `BatchWriter`, and TableExistsError for a mode that makes a table.
     """
     options = parse_write(raw_options, overwrite=mode == _OVERWRITE)
-    options = replace(options, is_new=mode in {_IF_NEW, _IGNORE})
+    options = replace(options, is_new=mode in {_IF_NEW, _IGNORE, _NEW_NAME})
+    if partition_by is not None:
+        options = replace(options, partition_by=tuple(partition_by))
     try:
         writer = BatchWriter(options, data.schema)
-    except TableExistsError:
+    except TableExistsError as error:
         if mode == _IGNORE:
             return
-        raise
-    results = run_on_rows(data, _Task(writer))
-    writer.commit(results)
+        if mode != _NEW_NAME:
+            raise
+        raise TableExistsError(
+            f"there is already a table at {options.path}, and Spark would replace its rows",
+            advice="give it a name with CREATE TABLE name USING tidelog LOCATION '...', then use INSERT; or write with "
+            ".mode(...).save(path)",
+            path=options.path,
+        ) from error
+    writer.commit(run_on_rows(data, _Task(writer)))
 
 
 class _Task:
@@ -276,4 +319,8 @@ class _Task:
         self._writer = writer
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskResult]:
-        yield self._writer.write(batches)
+        try:
+            yield self._writer.write(batches)
+        except RetryableError as error:
+            # Not as a value, which would end the statement: Spark runs the task again.
+            raise RuntimeError(str(error)) from error

@@ -11,17 +11,19 @@ import base64
 import json
 import pickle
 import shutil
+import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +32,7 @@ from pyspark.sql.types import StructType
 from tidelog.log.errors import TidelogError
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames
+from tidelog.streaming.datasource import frames, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
@@ -40,9 +42,13 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
+_CATALOG = "tidelog.Catalog"
+_CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _REDACTED = "spark.sql.redaction.options.regex"
 _SECRETS = "(?i)storageoption\\."
+# How long the thread of a query that ends may still ask.
+_LAST_ANSWER_S = 10.0
 # The option of the stream behind a Feed.
 ONLY_PLANS = "__onlyplans"
 # Spark's option with what `partitionBy` said, as JSON.
@@ -55,17 +61,30 @@ def install(spark: SparkSession) -> bool:
         return False
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     try:
-        source = _loaded(spark, jvm)
+        source = _loaded(jvm, _CLASS)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
     except (Py4JError, TypeError, AttributeError, OSError) as error:
-        _LOGGER.warning("format('tidelog') cannot be a class of this Spark; its rows pass through Python: %s", error)
+        _LOGGER.warning(
+            "format('tidelog') cannot be a class of this Spark; its rows pass through Python: %s", first_line(error)
+        )
         return False
+    try:
+        _loaded(jvm, _CATALOG)
+        if spark.conf.get(_CATALOG_SETTING, None) is None:
+            spark.conf.set(_CATALOG_SETTING, _CATALOG)
+    except (Py4JError, TypeError) as error:
+        _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", first_line(error))
+    _hide_secrets(spark)
+    return True
+
+
+def _hide_secrets(spark: SparkSession) -> None:
+    """Let the session's plans and descriptions leave out storage options."""
     hidden = spark.conf.get(_REDACTED, "") or ""
     if _SECRETS not in hidden:
         spark.conf.set(_REDACTED, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
-    return True
 
 
 def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame | None:
@@ -78,6 +97,12 @@ def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
     return spark.readStream.format("tidelog").options(**options).option(ONLY_PLANS, "true").load()
 
 
+def first_line(error: Exception) -> str:
+    """The text of an error without the frames of the JVM."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return " ".join(lines[:2])
+
+
 def _are_threads_pinned(spark: SparkSession) -> bool:
     """Whether a call from the JVM, and the calls that answer it, run in one thread there, as is PySpark's default."""
     return isinstance(spark.sparkContext._gateway, ClientServer)  # noqa: SLF001 - PySpark has no public way
@@ -87,39 +112,34 @@ def _context_loader(jvm: Any) -> Any:
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
-def _loaded(spark: SparkSession, jvm: Any) -> Any:
-    """The class, compiled unless this JVM has it.
+def _loaded(jvm: Any, name: str) -> Any:
+    """A class, compiled unless this JVM has it.
 
     `spark-submit`, which starts PySpark's JVM, gives all threads one loader of classes that takes further places.
     """
     loader = _context_loader(jvm)
     try:
-        return loader.loadClass(_CLASS)
+        return loader.loadClass(name)
     except Py4JError:
         pass
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())  # noqa: SLF001 - as above
-    compiler.cook(_source())
+    compiler.setParentClassLoader(loader)
+    source = f"{name.rpartition('.')[2]}.java"
+    compiler.cook(resources.files(__package__).joinpath(source).read_text(encoding="utf-8"))
     folder = Path(tempfile.mkdtemp(prefix="tidelog-"))
     try:
-        names = []
-        for name, content in dict(compiler.getBytecodes()).items():
-            names.append(name)
-            place = folder / f"{name.replace('.', '/')}.class"
+        made = dict(compiler.getBytecodes())
+        for each, content in made.items():
+            place = folder / f"{each.replace('.', '/')}.class"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(bytes(content))
         loader.addURL(jvm.java.io.File(str(folder)).toURI().toURL())
         # All of them now: the folder is removed.
-        for name in names:
-            loader.loadClass(name)
+        for each in made:
+            loader.loadClass(each)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return loader.loadClass(_CLASS)
-
-
-@cache
-def _source() -> str:
-    return resources.files(__package__).joinpath("DefaultSource.java").read_text(encoding="utf-8")
+    return loader.loadClass(name)
 
 
 class _Planner:
@@ -152,7 +172,12 @@ def _answered(request: Mapping[str, Any], given: Any) -> Any:
 
 def _session(java: Any) -> SparkSession:
     context: Any = SparkContext._active_spark_context  # noqa: SLF001 - as PySpark's own batch functions find it
-    return SparkSession(context, java)
+    to_frame = vars(RDD).get("toDF")
+    session = SparkSession(context, java)
+    if to_frame is not None:
+        # The constructor makes RDDs frames of its session, and users have another one.
+        RDD.toDF = to_frame  # type: ignore[method-assign]
+    return session
 
 
 def _zone(spark: SparkSession) -> str:
@@ -165,7 +190,9 @@ def _asked(request: Mapping[str, Any]) -> StructType | None:
 
 def _load(request: Mapping[str, Any], java: Any) -> str:
     """The columns of a stream, and on a second line what the query needs to know of the load."""
-    options = parse_read(_shown(request), session_zone=_zone(_session(java)))
+    spark = _session(java)
+    _hide_secrets(spark)
+    options = parse_read(_shown(request), session_zone=_zone(spark))
     table = table_to_read(options)
     found = read_columns(table.schema, options.query_columns)
     loaded = LoadedColumns(table.version, table.schema)
@@ -199,7 +226,9 @@ def _limit(_: Mapping[str, Any], java: Any) -> Any:
 
 
 def _columns(request: Mapping[str, Any], java: Any) -> str:
-    options = parse_read(request["options"], streaming=False, session_zone=_zone(_session(java)))
+    spark = _session(java)
+    _hide_secrets(spark)
+    options = parse_read(request["options"], streaming=False, session_zone=_zone(spark))
     return frames.batch_columns(options, _asked(request)).json()
 
 
@@ -208,15 +237,17 @@ def _scan(request: Mapping[str, Any], given: Any) -> Any:
     spark = _session(java)
     options = parse_read(request["options"], streaming=False, session_zone=_zone(spark))
     frame: Any = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
+    frames.require_types(frame, StructType.fromJson(json.loads(request["expected"])), options.path)
     return frame._jdf.queryExecution().toRdd()  # noqa: SLF001 - as above
 
 
 def _write(request: Mapping[str, Any], java: Any) -> None:
+    spark = _session(java.sparkSession())
+    _hide_secrets(spark)
     options = dict(request["options"])
-    partitions = options.pop(_PARTITIONS, None)
-    if partitions is not None:
-        options["partitionBy"] = ",".join(json.loads(partitions))
-    frames.write(options, request["mode"], DataFrame(java, _session(java.sparkSession())))
+    names = options.pop(_PARTITIONS, None)
+    partition_by = None if names is None else json.loads(names)
+    frames.write(options, request["mode"], DataFrame(java, spark), partition_by=partition_by)
 
 
 def _batch(request: Mapping[str, Any], _: Any) -> Any:
@@ -226,8 +257,22 @@ def _batch(request: Mapping[str, Any], _: Any) -> Any:
 
 def _stop(request: Mapping[str, Any], _: Any) -> None:
     feed = _feeds.pop(request["feed"], None)
-    if feed is not None:
-        feed.close()
+    if feed is None:
+        return
+    feed.close()
+    client: Any = SparkContext._gateway and SparkContext._gateway._gateway_client  # noqa: SLF001 - as above
+    # The thread of the query ends now. Py4j would keep its connection, and a thread here, until the process ends.
+    connection = client.get_thread_connection() if client else None
+    if connection is not None:
+        timer = Timer(_LAST_ANSWER_S, _end, [connection])
+        timer.daemon = True
+        timer.start()
+
+
+def _end(connection: Any) -> None:
+    """Let the thread that reads from a connection of py4j see its end."""
+    with suppress(OSError):
+        connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 _feeds: dict[str, frames.FrameFeed] = {}
@@ -244,4 +289,5 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "columns": _columns,
     "scan": _scan,
     "write": _write,
+    **sql_catalog.ANSWERS,
 }

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from py4j.java_gateway import JavaObject
 
+from tidelog.log.errors import PredicateError
 from tidelog.streaming.executors.plain_frame import quoted
 
 _SYMBOLS = {
@@ -30,6 +31,7 @@ _NULLS = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
 # Far within what a predicate may have.
 _MOST_VALUES = 1_000
 _MOST_FILTERS = 100
+_DEEPEST = 10
 _LONGEST = 100_000
 # Before it, java.sql.Date and java.sql.Timestamp are of another calendar; after it, years have five digits.
 _FIRST_YEAR, _LAST_YEAR = 1900, 9999
@@ -45,14 +47,37 @@ def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
     return joined if joined and len(joined) <= _LONGEST else None
 
 
-def _text(item: Any, schema: pa.Schema) -> str | None:
+def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
+    """A predicate that is true for just the rows that pass all of Spark's filters; None if all rows do.
+
+    Raises:
+        PredicateError: A filter has no exact translation.
+    """
+    texts = []
+    for item in filters:
+        if item.getClass().getSimpleName() == "AlwaysTrue":
+            continue
+        text = _text(item, schema)
+        if text is None:
+            raise PredicateError(
+                f"the condition {item.toString()} cannot be evaluated by DELETE FROM",
+                advice="use tidelog.streaming.table(spark, path).delete(where), which takes any predicate",
+            )
+        texts.append(text)
+    return " AND ".join(texts) or None
+
+
+def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
     """A filter as a predicate with the same value for each row; None if there may be none."""
     kind = item.getClass().getSimpleName()
+    if depth > _DEEPEST:
+        return None
     if kind in _JOINS:
-        sides = _text(item.left(), schema), _text(item.right(), schema)
-        return None if None in sides else f"({sides[0]} {_JOINS[kind]} {sides[1]})"
+        parts = _chain(item, kind)
+        texts = [] if parts is None else [_text(part, schema, depth + 1) for part in parts]
+        return f"({f' {_JOINS[kind]} '.join(map(str, texts))})" if texts and None not in texts else None
     if kind == "Not":
-        inner = _text(item.child(), schema)
+        inner = _text(item.child(), schema, depth + 1)
         return None if inner is None else f"(NOT {inner})"
     if kind not in _SYMBOLS and kind not in _NULLS and kind != "In":
         return None
@@ -63,13 +88,28 @@ def _text(item: Any, schema: pa.Schema) -> str | None:
         return f"({quoted(name)} {_NULLS[kind]})"
     column = schema.field(name).type
     if kind == "In":
-        values = list(item.values())
-        texts = [_constant(value, column) for value in values[: _MOST_VALUES + 1]]
-        if not 0 < len(texts) <= _MOST_VALUES or None in texts:
+        values = item.values()
+        if not 0 < len(values) <= _MOST_VALUES:
             return None
-        return f"({quoted(name)} IN ({', '.join(map(str, texts))}))"
+        texts = [_constant(value, column) for value in values]
+        return None if None in texts else f"({quoted(name)} IN ({', '.join(map(str, texts))}))"
     text = _constant(item.value(), column)
     return None if text is None else f"({quoted(name)} {_SYMBOLS[kind]} {text})"
+
+
+def _chain(item: Any, kind: str) -> list[Any] | None:
+    """The parts of a chain of ANDs, or of ORs, in their order; None if they are too many."""
+    parts: list[Any] = []
+    ahead = [item]
+    while ahead:
+        part = ahead.pop()
+        if part.getClass().getSimpleName() == kind:
+            ahead += [part.right(), part.left()]
+        else:
+            parts.append(part)
+        if len(parts) + len(ahead) > _MOST_FILTERS:
+            return None
+    return parts
 
 
 def _constant(value: Any, kind: pa.DataType) -> str | None:

@@ -164,8 +164,8 @@ def require_path(options: Mapping[str, str], advice: str) -> str:
     if not options.get("path"):
         raise ConfigurationError(
             "Spark did not pass a table path",
-            advice=f"{advice}; tables made with CREATE TABLE or saveAsTable are not supported: run DROP TABLE name, "
-            "then CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')",
+            advice=f"{advice}; a table of Spark's catalog needs LOCATION '/path/to/table', and does not work on Spark "
+            "Connect: run DROP TABLE name, then CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path ...) there",
         )
     return options["path"]
 

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.lanes import full, full_but
 from tests.streaming.support import JVM_SOURCE, PATIENCE_S, PYTHON_SOURCE, footprint, numbers_in, read
 from tidelog.log import OperationClass, Table
+from tidelog.log.errors import StoreUnavailableError
+from tidelog.streaming.datasource import frames
 
 pytestmark = pytest.mark.spark
 
@@ -209,6 +211,24 @@ def test_the_default_mode_makes_a_table_and_fails_if_there_is_one(spark: SparkSe
 def test_the_mode_ignore_writes_a_table_that_is_not_there(spark: SparkSession, path: Path) -> None:
     frame(spark, 0, 3).write.format("tidelog").mode("ignore").save(str(path))
     assert numbers_in(path) == [0, 1, 2]
+
+
+@JVM_SOURCE
+def test_a_partition_column_can_have_a_comma_in_its_name(spark: SparkSession, path: Path) -> None:
+    rows = spark.sql("SELECT 1L AS n, 'x' AS `a,b`")
+    rows.write.format("tidelog").mode("append").partitionBy("a,b").save(str(path))
+    assert Table.open(str(path)).partition_by == ("a,b",)
+
+
+@JVM_SOURCE
+def test_a_store_that_does_not_answer_is_asked_again_by_spark() -> None:
+    class Flaky:
+        def write(self, _: object) -> None:
+            raise StoreUnavailableError("throttled", advice="wait", path="x")
+
+    task: Any = frames._Task(Flaky())  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="TIDELOG_STORE_UNAVAILABLE: throttled"):
+        list(task(iter(())))
 
 
 @PYTHON_SOURCE

@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import reduce
+from operator import and_, or_
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
@@ -27,7 +31,7 @@ from tests.streaming.support import (
     wait_until,
 )
 from tidelog.log import Table
-from tidelog.streaming import Feed, TidelogDataSource, register
+from tidelog.streaming import Feed, TidelogDataSource, register, spark_versions
 from tidelog.streaming.datasource import file_partitions, frames, jvm_source
 from tidelog.streaming.jvm_reading import jvm_rows
 
@@ -132,6 +136,16 @@ def test_filters_leave_out_files(
             assert scan.files.num_rows == 1, asked[-1]
     finally:
         spark.conf.unset("spark.sql.datetime.java8API.enabled")
+
+
+@pytest.mark.parametrize("count", [2, 60, 150])
+def test_a_long_chain_of_conditions(spark: SparkSession, every: Table, count: int) -> None:
+    """One that is longer than a predicate may be is left to Spark."""
+    frame = read(spark, every.path)
+    either = reduce(or_, [F.col("n") == number for number in range(count)])
+    both = reduce(and_, [F.col("n") > -number for number in range(1, count)])
+    assert (frame.where(either).count(), frame.where(both).count()) == (min(count, 12), 12)
+    assert frame.where(F.col("n").isin(list(range(count * 10)))).count() == 12
 
 
 def test_a_query_reads_only_its_columns(spark: SparkSession, every: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,19 +315,45 @@ def test_all_sessions_and_threads_know_the_format(spark: SparkSession, table: Ta
     put(table, 1)
     assert read(spark.newSession(), table.path).count() == 1
     jvm: Any = spark._jvm
-    before = jvm_source._loaded(spark, jvm)
+    before = jvm_source._loaded(jvm, "tidelog.DefaultSource")
     register(spark)
     assert before.equals(
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass("tidelog.DefaultSource")
     )
 
 
+def test_a_read_in_one_session_leaves_the_frames_of_another_alone(spark: SparkSession, table: Table) -> None:
+    put(table, 1)
+    other = spark.newSession()
+    before = RDD.toDF
+    assert read(other, table.path).count() == 1
+    assert RDD.toDF is before
+
+
+def test_a_query_that_ended_leaves_no_thread(
+    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm_source, "_LAST_ANSWER_S", 0.1)
+    put(table, 1)
+
+    def run(number: int) -> None:
+        writer = feed(spark, table.path).writeStream.format("noop")
+        run_to_end(writer, tmp_path / str(number))
+
+    run(0)
+    before = threading.active_count()
+    for number in range(1, 6):
+        run(number)
+    wait_until(lambda: threading.active_count() <= before + 1, "the threads of the queries have ended")
+
+
 def test_a_plan_hides_storage_options(spark: SparkSession, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     put(table, 1)
-    options = {"storageOption.secret": "hidden-in-plans"}
+    options = {"storageOption.key": "hidden-in-plans"}
     frame = spark.read.format("tidelog").options(**options).load(table.path)
     frame.explain(extended=True)
-    spark.readStream.format("tidelog").options(**options).load(table.path).explain(extended=True)
+    if spark_versions.INSTALLED >= (4, 1):  # Spark 4.0 shows the options of a stream
+        spark.readStream.format("tidelog").options(**options).load(table.path).explain(extended=True)
     with pytest.raises(PySparkException) as caught:
         spark.range(1).write.format("tidelog").mode("append").options(**options, no="x").save(table.path)
     assert "hidden-in-plans" not in capsys.readouterr().out + str(caught.value)
@@ -336,3 +376,20 @@ def test_without_pinned_threads_the_format_is_the_python_source(
 ) -> None:
     monkeypatch.setattr(jvm_source, "ClientServer", int)
     assert not jvm_source.install(spark)
+
+
+@pytest.mark.parametrize("kind", ["frame", "view", "catalog"])
+def test_another_table_in_its_place_is_an_error(spark: SparkSession, table: Table, kind: str) -> None:
+    """Rows with other types than Spark was told would be read from memory that is not theirs."""
+    put(table, 1)
+    loaded = read(spark, table.path)
+    if kind == "view":
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW replaced USING tidelog OPTIONS (path '{table.path}')")
+        loaded = spark.table("replaced")
+    elif kind == "catalog":
+        loaded = spark.sql(f"SELECT * FROM tidelog.`{table.path}`")
+    Table.drop(table.path)
+    Table.create(table.path, pa.schema([("n", pa.string())])).insert([{"n": "a text that is long enough"}])
+    with pytest.raises(PySparkException, match=r"TIDELOG_SCHEMA_MISMATCH: column 'n' of .* is string now, and was"):
+        loaded.collect()
+    assert read(spark, table.path).count() == 1

@@ -86,6 +86,21 @@ def test_a_table_of_the_catalog_has_the_columns_that_it_was_made_with(
     assert sorted(spark.sql(f"SELECT * FROM {catalog}").collect()) == [(1,), (2,)]
 
 
+@JVM_SOURCE
+@pytest.mark.parametrize("mode", ["append", "ignore", "overwrite", "error"])
+def test_a_new_name_never_replaces_the_rows_of_a_table(
+    spark: SparkSession, table: Table, catalog: str, mode: str
+) -> None:
+    """Spark asks for an overwrite then, whatever its user said."""
+    rows = spark.range(5).selectExpr("id AS n", "'x' AS part")
+    with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_EXISTS: .* CREATE TABLE name USING|non-empty directory"):
+        rows.write.format("tidelog").mode(mode).option("path", table.path).saveAsTable(catalog)
+    with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_EXISTS: .* CREATE TABLE name USING"):
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog} USING tidelog LOCATION '{table.path}' AS SELECT 5L AS n")
+    assert numbers_in(table.path) == [1, 2]
+    assert table.refresh().version == 1
+
+
 @PYTHON_SOURCE
 @PLACES
 def test_create_table_without_columns_is_an_error(spark: SparkSession, table: Table, catalog: str, where: str) -> None:

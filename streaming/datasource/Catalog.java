@@ -1,0 +1,412 @@
+package tidelog;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.SupportsDelete;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.V1Scan;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.V1Write;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.sources.InsertableRelation;
+import org.apache.spark.sql.sources.TableScan;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
+ * everything.
+ */
+public class Catalog implements StagingTableCatalog {
+  private String name;
+  private Map options;
+
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    this.name = name;
+    this.options = new HashMap(options.asCaseSensitiveMap());
+  }
+
+  public String name() {
+    return name;
+  }
+
+  /** Asks about a table, or about the folder of a namespace. */
+  private Object ask(String kind, String[] namespace, String name, Map more) {
+    Map request = DefaultSource.request(kind, options);
+    ArrayList names = new ArrayList(Arrays.asList(namespace));
+    if (name != null) {
+      names.add(name);
+    }
+    request.put("names", names);
+    request.putAll(more);
+    return DefaultSource.ask(request, null);
+  }
+
+  private Object ask(String kind, Identifier table, Map more) {
+    return ask(kind, table.namespace(), table.name(), more);
+  }
+
+  private Table load(Identifier table, Map more) {
+    return new PathTable((String) ask("table", table, more));
+  }
+
+  /** Spark asks before it creates or drops a table. That one is missing otherwise is an error of tidelog's own. */
+  public boolean tableExists(Identifier table) {
+    return ((Boolean) ask("exists", table, new HashMap())).booleanValue();
+  }
+
+  public Identifier[] listTables(String[] namespace) {
+    String[] names = ((String) ask("tables", namespace, null, new HashMap())).split("\n");
+    ArrayList found = new ArrayList();
+    for (int i = 0; i < names.length; i++) {
+      if (!names[i].isEmpty()) {
+        found.add(new Named(namespace, names[i]));
+      }
+    }
+    return (Identifier[]) found.toArray(new Identifier[found.size()]);
+  }
+
+  public Table loadTable(Identifier table) {
+    return load(table, new HashMap());
+  }
+
+  public Table loadTable(Identifier table, String version) {
+    HashMap more = new HashMap();
+    more.put("version", version);
+    return load(table, more);
+  }
+
+  /** The time is in microseconds. */
+  public Table loadTable(Identifier table, long timestamp) {
+    HashMap more = new HashMap();
+    more.put("timestamp", Long.valueOf(timestamp));
+    return load(table, more);
+  }
+
+  public Table createTable(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    return created(table, schema, partitions, properties);
+  }
+
+  private PathTable created(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    ArrayList columns = new ArrayList();
+    for (int i = 0; i < partitions.length; i++) {
+      columns.add(partitions[i].describe());
+    }
+    HashMap more = new HashMap();
+    more.put("schema", schema.json());
+    more.put("partitions", columns);
+    more.put("properties", new HashMap(properties));
+    return new PathTable((String) ask("create", table, more));
+  }
+
+  private void refuse(Identifier table, String change) {
+    HashMap refused = new HashMap();
+    refused.put("change", change);
+    ask("refused", table, refused);
+  }
+
+  /** A table that is filled at once: it is empty until then, and dropped if that fails. */
+  public StagedTable stageCreate(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    return new NewTable(this, table, created(table, schema, partitions, properties));
+  }
+
+  public StagedTable stageReplace(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    refuse(table, "ReplaceTable");
+    return null;
+  }
+
+  public StagedTable stageCreateOrReplace(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    if (tableExists(table)) {
+      refuse(table, "ReplaceTable");
+    }
+    return stageCreate(table, schema, partitions, properties);
+  }
+
+  public Table alterTable(Identifier table, TableChange[] changes) {
+    ArrayList columns = new ArrayList();
+    HashMap properties = new HashMap();
+    for (int i = 0; i < changes.length; i++) {
+      if (changes[i] instanceof TableChange.AddColumn) {
+        TableChange.AddColumn added = (TableChange.AddColumn) changes[i];
+        HashMap column = new HashMap();
+        column.put("names", Arrays.asList(added.fieldNames()));
+        column.put("type", added.dataType().json());
+        column.put("nullable", Boolean.valueOf(added.isNullable()));
+        column.put("comment", added.comment());
+        column.put("plain", Boolean.valueOf(added.position() == null && added.defaultValue() == null));
+        columns.add(column);
+      } else if (changes[i] instanceof TableChange.SetProperty) {
+        TableChange.SetProperty set = (TableChange.SetProperty) changes[i];
+        properties.put(set.property(), set.value());
+      } else if (changes[i] instanceof TableChange.RemoveProperty) {
+        properties.put(((TableChange.RemoveProperty) changes[i]).property(), null);
+      } else {
+        refuse(table, changes[i].getClass().getSimpleName());
+      }
+    }
+    HashMap more = new HashMap();
+    more.put("columns", columns);
+    more.put("properties", properties);
+    ask("alter", table, more);
+    return loadTable(table);
+  }
+
+  public boolean dropTable(Identifier table) {
+    return ((Boolean) ask("drop", table, new HashMap())).booleanValue();
+  }
+
+  public void renameTable(Identifier from, Identifier to) {
+    refuse(from, "RenameTable");
+  }
+
+  static class Named implements Identifier {
+    private final String[] namespace;
+    private final String name;
+
+    Named(String[] namespace, String name) {
+      this.namespace = namespace;
+      this.name = name;
+    }
+
+    public String[] namespace() {
+      return namespace;
+    }
+
+    public String name() {
+      return name;
+    }
+  }
+
+  /** A table of the catalog, at the newest version or at one of the past. */
+  public static class PathTable implements Table, SupportsRead, SupportsWrite, SupportsDelete {
+    private final Map found;
+    private final Map options;
+    private final StructType schema;
+
+    PathTable(String text) {
+      this(DefaultSource.parsed(text));
+    }
+
+    PathTable(Map found) {
+      this.found = found;
+      this.options = (Map) found.get("options");
+      this.schema = DefaultSource.schemaOf((String) found.get("schema"));
+    }
+
+    public String name() {
+      return (String) found.get("name");
+    }
+
+    public StructType schema() {
+      return schema;
+    }
+
+    public Transform[] partitioning() {
+      List names = (List) found.get("partitions");
+      Transform[] made = new Transform[names.size()];
+      for (int i = 0; i < made.length; i++) {
+        made[i] = Expressions.identity((String) names.get(i));
+      }
+      return made;
+    }
+
+    public Map properties() {
+      return (Map) found.get("properties");
+    }
+
+    public Set capabilities() {
+      HashSet can = new HashSet();
+      can.add(TableCapability.BATCH_READ);
+      can.add(TableCapability.V1_BATCH_WRITE);
+      can.add(TableCapability.TRUNCATE);
+      return can;
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      HashMap all = new HashMap(options);
+      all.putAll(given.asCaseSensitiveMap());
+      return new Reading(name(), schema, all);
+    }
+
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      HashMap all = new HashMap(options);
+      all.putAll(info.options().asCaseSensitiveMap());
+      return new Writing(all);
+    }
+
+    public boolean canDeleteWhere(Filter[] filters) {
+      return true;
+    }
+
+    public void deleteWhere(Filter[] filters) {
+      DefaultSource.ask(DefaultSource.request("delete", options), filters);
+    }
+
+    public boolean truncateTable() {
+      DefaultSource.ask(DefaultSource.request("truncate", options), null);
+      return true;
+    }
+  }
+
+  /** The table of a CREATE TABLE ... AS SELECT. */
+  static class NewTable extends PathTable implements StagedTable {
+    private final Catalog catalog;
+    private final Identifier identifier;
+
+    NewTable(Catalog catalog, Identifier identifier, PathTable made) {
+      super(made.found);
+      this.catalog = catalog;
+      this.identifier = identifier;
+    }
+
+    public void commitStagedChanges() {}
+
+    // Two interfaces have these from Spark 4.1 on.
+    public CustomMetric[] supportedCustomMetrics() {
+      return new CustomMetric[0];
+    }
+
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return new CustomTaskMetric[0];
+    }
+
+    public void abortStagedChanges() {
+      catalog.dropTable(identifier);
+    }
+  }
+
+  /** A scan: the columns that a query needs, and its filters. */
+  static class Reading implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownFilters, V1Scan {
+    private final String name;
+    private final Map options;
+    private StructType columns;
+    private Filter[] filters = new Filter[0];
+
+    Reading(String name, StructType columns, Map options) {
+      this.name = name;
+      this.columns = columns;
+      this.options = options;
+    }
+
+    public void pruneColumns(StructType needed) {
+      columns = needed;
+    }
+
+    /** Spark applies all of them again. */
+    public Filter[] pushFilters(Filter[] given) {
+      filters = given;
+      return given;
+    }
+
+    public Filter[] pushedFilters() {
+      return filters;
+    }
+
+    public Scan build() {
+      return this;
+    }
+
+    public StructType readSchema() {
+      return columns;
+    }
+
+    public String description() {
+      return "tidelog " + name;
+    }
+
+    public BaseRelation toV1TableScan(SQLContext context) {
+      return new Scanned(context, columns, options, filters);
+    }
+  }
+
+  /** The rows of a scan. */
+  static class Scanned extends BaseRelation implements TableScan {
+    private final SQLContext context;
+    private final StructType columns;
+    private final Map options;
+    private final Filter[] filters;
+
+    Scanned(SQLContext context, StructType columns, Map options, Filter[] filters) {
+      this.context = context;
+      this.columns = columns;
+      this.options = options;
+      this.filters = filters;
+    }
+
+    public SQLContext sqlContext() {
+      return context;
+    }
+
+    public StructType schema() {
+      return columns;
+    }
+
+    public boolean needConversion() {
+      return false;
+    }
+
+    public RDD buildScan() {
+      Map request = DefaultSource.request("scan", options);
+      request.put("columns", Arrays.asList(columns.fieldNames()));
+      request.put("expected", columns.json());
+      return (RDD) DefaultSource.ask(request, new Object[] {context.sparkSession(), filters});
+    }
+  }
+
+  /** An append, or an overwrite of the whole table. */
+  static class Writing implements WriteBuilder, SupportsTruncate, V1Write, InsertableRelation {
+    private final Map options;
+    private boolean truncates = false;
+
+    Writing(Map options) {
+      this.options = options;
+    }
+
+    public WriteBuilder truncate() {
+      truncates = true;
+      return this;
+    }
+
+    public Write build() {
+      return this;
+    }
+
+    public InsertableRelation toInsertableRelation() {
+      return this;
+    }
+
+    public void insert(Dataset data, boolean overwrite) {
+      Map request = DefaultSource.request("write", options);
+      request.put("mode", truncates || overwrite ? "Overwrite" : "Append");
+      DefaultSource.ask(request, data);
+    }
+  }
+}

@@ -1,0 +1,261 @@
+"""Answers for the SQL catalog `tidelog`: tables by their path, or by their name below a folder.
+
+    SELECT * FROM tidelog.`/data/events` VERSION AS OF 3
+    CREATE TABLE tidelog.sales.orders (id BIGINT, day DATE) PARTITIONED BY (day)
+
+A name without a path is below `spark.sql.catalog.tidelog.warehouse`. The setting
+`spark.sql.catalog.tidelog.storageOption.<name>` is a storage option of all tables of the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError, TableNotFoundError
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.storage import open_store
+from tidelog.streaming import spark_versions
+from tidelog.streaming.datasource.pushed_filters import exact_predicate
+from tidelog.streaming.datasource.read_options import split_names
+from tidelog.streaming.executors.spark_table import table as spark_table
+
+_LOG_FOLDER = "_delta_log"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STORAGE = "storageOption."
+_SETTING = "spark.sql.catalog.tidelog"
+# What Spark says of each new table, besides the properties that its user gave.
+_OF_SPARK = {"provider", "owner", "external", "is_managed_location", "comment", "location"}
+_REFUSED = {
+    "DeleteColumn": "ALTER TABLE ... DROP COLUMN",
+    "RenameColumn": "ALTER TABLE ... RENAME COLUMN",
+    "UpdateColumnType": "a change of a column's type",
+    "UpdateColumnNullability": "a change of a column's nullability",
+    "UpdateColumnPosition": "a change of the order of columns",
+    "UpdateColumnComment": "a change of a column's comment",
+    "RenameTable": "ALTER TABLE ... RENAME TO",
+    "ReplaceTable": "CREATE OR REPLACE TABLE over a table",
+}
+_INSTEAD = {
+    "ReplaceTable": "use INSERT OVERWRITE, which is one commit, or DROP TABLE and CREATE TABLE",
+    "RenameTable": "move the folder while nothing writes into it",
+}
+
+Request = Mapping[str, Any]
+
+
+def _place(request: Request) -> tuple[str, dict[str, str]]:
+    """The path that the names mean, and the storage options.
+
+    Raises ConfigurationError for a name if the catalog has no folder.
+    """
+    given, storage_options = split_names(request["options"])
+    *above, last = request["names"] or [""]
+    if "/" in last:
+        return last, storage_options
+    folder = given.get("warehouse")
+    if not folder:
+        shown = ".".join([*above, last]) or "the catalog's tables"
+        raise ConfigurationError(
+            f"the catalog tidelog has no folder in which {shown} could be found",
+            advice="set spark.sql.catalog.tidelog.warehouse to a folder before the catalog is first used, or write the "
+            "path: tidelog.`/path/to/table`",
+        )
+    if "/" in "".join(above):
+        folder = "/".join(above)
+        above = []
+    return "/".join([folder.rstrip("/"), *above, *([last] if last else [])]), storage_options
+
+
+def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The path of a table of the catalog, and its storage options, by the settings of the session."""
+    prefix = f"{_SETTING}."
+    settings = {name[len(prefix) :]: text for name, text in spark.conf.getAll.items() if name.startswith(prefix)}
+    options = {name: text for name, text in settings.items() if name == "warehouse" or name.startswith(_STORAGE)}
+    return _place({"options": options, "names": list(names)})
+
+
+def _described(request: Request, table: TableReader | Table, more: Mapping[str, str]) -> str:
+    """What Spark has to know of a table."""
+    path, storage_options = _place(request)
+    snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
+    configuration = snapshot.state.head.metadata.configuration
+    return json.dumps(
+        {
+            "name": path,
+            "schema": spark_versions.columns_from_arrow(_nullable(snapshot.schema)).json(),
+            "partitions": list(snapshot.partition_by),
+            "properties": {"provider": "tidelog", "location": path, **configuration},
+            "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
+        }
+    )
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
+
+
+def _table(request: Request, _: Any) -> str:
+    path, storage_options = _place(request)
+    table = TableReader.open(path, storage_options=storage_options)
+    if "version" in request:
+        return _described(request, table, {"versionAsOf": _number(request["version"])})
+    if "timestamp" in request:
+        moment = _EPOCH + timedelta(microseconds=request["timestamp"])
+        return _described(request, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
+    return _described(request, table, {})
+
+
+def _number(text: str) -> str:
+    if not text.strip().isdigit():
+        raise ConfigurationError(f"VERSION AS OF {text!r} is not a version", advice="give a whole number from 0 on")
+    return text.strip()
+
+
+def _tables(request: Request, _: Any) -> str:
+    path, storage_options = _place({**request, "names": [*request["names"], ""]} if request["names"] else request)
+    store = open_store(path.rstrip("/"), storage_options)
+    inner = [name for name in store.folders() if _LOG_FOLDER in store.folders(name, until=_LOG_FOLDER)]
+    return "\n".join(name for name in inner if _is_table(f"{path.rstrip('/')}/{name}", storage_options))
+
+
+def _exists(request: Request, _: Any) -> bool:
+    return _is_table(*_place(request))
+
+
+def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
+    """Whether it is one, and was not dropped."""
+    try:
+        TableReader.open(path, storage_options=storage_options)
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _create(request: Request, _: Any) -> str:
+    path, storage_options = _place(request)
+    properties = dict(request["properties"])
+    provider = properties.get("provider", "tidelog")
+    if provider != "tidelog":
+        raise ConfigurationError(
+            f"a table of the catalog tidelog cannot use {provider}", advice="write USING tidelog, or leave it out"
+        )
+    if properties.get("location", path).removeprefix("file:") != path:
+        raise ConfigurationError(
+            "LOCATION is not supported in the catalog tidelog, where the name is the place",
+            advice=f"write CREATE TABLE tidelog.`{properties['location']}`",
+        )
+    own = {name: value for name, value in properties.items() if name not in _OF_SPARK and not _is_option(name)}
+    schema = _arrow(StructType.fromJson(json.loads(request["schema"])))
+    made = Table.create(
+        path,
+        schema,
+        partition_by=_partitions(request["partitions"]),
+        properties=own,
+        storage_options=storage_options,
+    )
+    return _described(request, made, {})
+
+
+def _is_option(name: str) -> bool:
+    """Whether it is an entry of OPTIONS (...), which Spark also puts among the properties."""
+    return name.startswith("option.") or "." not in name
+
+
+def _partitions(described: Sequence[str]) -> list[str]:
+    for text in described:
+        if text.endswith(")"):
+            raise ConfigurationError(
+                f"PARTITIONED BY ({text}) is not supported", advice="partition by columns of the table"
+            )
+    return [text[1:-1].replace("``", "`") if text.startswith("`") else text for text in described]
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    """The columns as Arrow's, with their comments."""
+    plain = spark_versions.columns_to_arrow(schema)
+    comments = {field.name: field.metadata.get("comment") for field in schema}
+    return pa.schema(
+        [field.with_metadata({"comment": comments[field.name]}) if comments[field.name] else field for field in plain]
+    )
+
+
+def _alter(request: Request, _: Any) -> None:
+    path, storage_options = _place(request)
+    table = Table.open(path, storage_options=storage_options)
+    columns = []
+    for column in request["columns"]:
+        if len(column["names"]) != 1 or not column["plain"]:
+            raise ConfigurationError(
+                "ALTER TABLE ... ADD COLUMNS can only add plain columns at the end",
+                advice="leave out FIRST, AFTER, DEFAULT and fields of structs",
+            )
+        (name,) = column["names"]
+        kind = json.loads(column["type"])
+        metadata = {"comment": column["comment"]} if column["comment"] else {}
+        given = {"name": name, "type": kind, "nullable": column["nullable"], "metadata": metadata}
+        columns.append(StructField.fromJson(given))
+    if columns:
+        table.add_columns(_arrow(StructType(columns)))
+    if request["properties"]:
+        table.set_properties(request["properties"])
+
+
+def _refused(request: Request, _: Any) -> NoReturn:
+    change = request["change"]
+    raise ConfigurationError(
+        f"{_REFUSED.get(change, change)} is not supported",
+        advice=_INSTEAD.get(change, "use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES"),
+    )
+
+
+def _drop(request: Request, _: Any) -> bool:
+    path, storage_options = _place(request)
+    try:
+        Table.drop(path, storage_options=storage_options)
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _opened(request: Request) -> tuple[str, dict[str, str]]:
+    given, storage_options = split_names(request["options"])
+    if "versionasof" in given:
+        raise ConfigurationError("a version of the past cannot be changed", advice="leave out VERSION AS OF")
+    return given["path"], storage_options
+
+
+def _delete(request: Request, filters: Any) -> None:
+    path, storage_options = _opened(request)
+    where = exact_predicate(list(filters), Table.open(path, storage_options=storage_options).schema)
+    if where is None:
+        _truncate(request, None)
+        return
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
+    spark_table(spark, path, storage_options=storage_options).delete(where)
+
+
+def _truncate(request: Request, _: Any) -> None:
+    path, storage_options = _opened(request)
+    Table.open(path, storage_options=storage_options).truncate()
+
+
+ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
+    "table": _table,
+    "exists": _exists,
+    "tables": _tables,
+    "create": _create,
+    "alter": _alter,
+    "refused": _refused,
+    "drop": _drop,
+    "delete": _delete,
+    "truncate": _truncate,
+}

@@ -1,0 +1,194 @@
+"""The SQL catalog `tidelog`, and `sql(spark, text)` for the statements that Spark cannot hand to a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from tests.streaming.support import JVM_SOURCE, numbers_in
+from tidelog.log import Table
+from tidelog.log.errors import PredicateError, TableNotFoundError
+from tidelog.streaming import register, sql
+
+pytestmark = [pytest.mark.spark, JVM_SOURCE]
+
+DELETES = "ON t.n = s.n WHEN MATCHED AND s.n = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET *"
+SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Table.create(str(tmp_path / "table"), SCHEMA)
+    made.insert([{"n": n, "part": "ab"[n % 2]} for n in range(4)])
+    return made
+
+
+@pytest.fixture
+def named(spark: SparkSession, tmp_path: Path) -> SparkSession:
+    """A session whose catalog has a folder."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.tidelog.warehouse", str(tmp_path / "warehouse"))
+    register(session)
+    return session
+
+
+def rows(spark: SparkSession, text: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in spark.sql(text).collect())
+
+
+@pytest.mark.oldest
+def test_a_table_by_its_path(spark: SparkSession, table: Table) -> None:
+    name = f"tidelog.`{table.path}`"
+    assert rows(spark, f"SELECT n FROM {name} WHERE part = 'b' AND n > 1") == [(3,)]
+    assert rows(spark, f"SELECT count(*) FROM {name} a JOIN {name} b USING (n)") == [(4,)]
+    spark.sql(f"INSERT INTO {name} VALUES (4, 'a'), (5, NULL)")
+    spark.sql(f"INSERT INTO {name} (part, n) SELECT 'c', n + 10 FROM {name} WHERE n = 0")
+    assert numbers_in(table.path) == [0, 1, 2, 3, 4, 5, 10]
+    assert table.refresh().version == 3
+    spark.sql(f"DELETE FROM {name} WHERE n >= 4 OR part = 'b'")
+    assert numbers_in(table.path) == [0, 2]
+    spark.sql(f"INSERT OVERWRITE {name} VALUES (7, 'x')")
+    assert numbers_in(table.path) == [7]
+    spark.sql(f"TRUNCATE TABLE {name}")
+    assert rows(spark, f"SELECT * FROM {name}") == []
+
+
+def test_a_version_of_the_past(spark: SparkSession, table: Table) -> None:
+    name = f"tidelog.`{table.path}`"
+    table.delete("n < 3")
+    assert rows(spark, f"SELECT count(*) FROM {name} VERSION AS OF 1") == [(4,)]
+    moment = table.at(version=1).timestamp.isoformat()
+    assert rows(spark, f"SELECT count(*) FROM {name} TIMESTAMP AS OF '{moment}'") == [(4,)]
+    assert rows(spark, f"SELECT count(*) FROM {name}") == [(1,)]
+    with pytest.raises(PySparkException, match="TIDELOG_HISTORY_RANGE: version 99 is not in the log"):
+        spark.sql(f"SELECT * FROM {name} VERSION AS OF 99")
+    with pytest.raises(PySparkException, match="TIDELOG_CONFIGURATION: VERSION AS OF 'x' is not a version"):
+        spark.sql(f"SELECT * FROM {name} VERSION AS OF 'x'")
+
+
+def test_tables_by_name_below_a_folder(named: SparkSession, tmp_path: Path) -> None:
+    named.sql(
+        "CREATE TABLE tidelog.sales.orders (n BIGINT COMMENT 'its number', part STRING) USING tidelog "
+        "PARTITIONED BY (part) TBLPROPERTIES ('tidelog.primaryKey' = 'n')"
+    )
+    made = Table.open(str(tmp_path / "warehouse" / "sales" / "orders"))
+    assert (made.partition_by, made.properties["tidelog.primaryKey"]) == (("part",), "n")
+    assert made.schema.field("n").metadata == {b"comment": b"its number"}
+    named.sql("INSERT INTO tidelog.sales.orders VALUES (1, 'a')")
+    named.sql("CREATE TABLE tidelog.items AS SELECT n, part FROM tidelog.sales.orders")
+    assert rows(named, "SELECT * FROM tidelog.items") == [(1, "a")]
+    assert [row.tableName for row in named.sql("SHOW TABLES IN tidelog").collect()] == ["items"]
+    assert [row.tableName for row in named.sql("SHOW TABLES IN tidelog.sales").collect()] == ["orders"]
+    assert "part" in {row.col_name for row in named.sql("DESCRIBE tidelog.sales.orders").collect()}
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        named.sql("CREATE TABLE tidelog.items (n INT)")
+    named.sql("CREATE TABLE IF NOT EXISTS tidelog.items (n INT)")
+    named.sql("DROP TABLE tidelog.items")
+    assert named.sql("SHOW TABLES IN tidelog").count() == 0
+    named.sql("DROP TABLE IF EXISTS tidelog.items")
+    with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_NOT_FOUND: the table at .* was dropped"):
+        named.sql("SELECT * FROM tidelog.items")
+
+
+def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -> None:
+    name = f"tidelog.`{table.path}`"
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (note STRING COMMENT 'a note', size INT)")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    table.refresh()
+    assert table.schema.names == ["n", "part", "note", "size"]
+    assert table.properties["delta.appendOnly"] == "true"
+    spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('delta.appendOnly')")
+    assert "delta.appendOnly" not in table.refresh().properties
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TABLE {} DROP COLUMN part", r"ALTER TABLE \.\.\. DROP COLUMN is not supported; use ALTER TABLE"),
+        ("ALTER TABLE {} RENAME COLUMN part TO p", r"RENAME COLUMN is not supported"),
+        ("ALTER TABLE {} ADD COLUMN x INT FIRST", "leave out FIRST, AFTER, DEFAULT"),
+        ("ALTER TABLE {} RENAME TO tidelog.other", r"ALTER TABLE \.\.\. RENAME TO is not supported; move the folder"),
+        ("CREATE OR REPLACE TABLE {} AS SELECT 1 AS n", "CREATE OR REPLACE TABLE over a table is not supported; use"),
+        ("CREATE TABLE {}2 (n INT) USING parquet", "a table of the catalog tidelog cannot use parquet"),
+        ("CREATE TABLE {}2 (n INT) LOCATION '/elsewhere'", "LOCATION is not supported in the catalog tidelog"),
+        ("CREATE TABLE {}2 (n INT) PARTITIONED BY (bucket(2, n))", r"PARTITIONED BY \(bucket\(2, n\)\) is not"),
+        ("SELECT * FROM {}2", "TIDELOG_TABLE_NOT_FOUND: there is no table at"),
+        ("SELECT * FROM tidelog.nothing", r"has no folder in which nothing could be found; set spark\.sql\.catalog"),
+        ("UPDATE {} SET n = 1", "UPDATE TABLE"),
+    ],
+)
+def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, statement: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        spark.sql(statement.format(f"tidelog.`{table.path}`").replace("`2", "2`"))
+    assert table.refresh().version == 1
+    assert not Path(f"{table.path}2").exists()
+
+
+def test_a_create_that_fails_leaves_no_table(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="the disk is full"):
+        spark.sql(
+            f"CREATE TABLE tidelog.`{tmp_path}/new` "
+            "AS SELECT if(id = 5, raise_error('the disk is full'), id) n FROM range(9)"
+        )
+    with pytest.raises(TableNotFoundError):
+        Table.open(f"{tmp_path}/new")
+
+
+# --- sql --------------------------------------------------------------------------------------------------------------
+
+
+def test_update_and_delete(spark: SparkSession, table: Table) -> None:
+    name = f"tidelog.`{table.path}`"
+    [done] = sql(spark, f"UPDATE {name} AS t SET part = upper(t.part), n = n + 10 WHERE t.n % 2 = 1").collect()
+    assert tuple(done) == (2, 2)
+    assert rows(spark, f"SELECT * FROM {name}") == [(0, "a"), (2, "a"), (11, "B"), (13, "B")]
+    assert tuple(sql(spark, f"DELETE FROM {name} WHERE length(part) = 1 AND n > 11").collect()[0]) == (3, 1)
+    assert tuple(sql(spark, f"delete from {name}").collect()[0]) == (4, 3)
+    assert sql(spark, "SELECT 1 AS one").collect() == [(1,)]
+
+
+def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
+    source = "(VALUES (1, 'x', false), (3, 'y', true), (9, 'z', false)) AS s(n, part, gone)"
+    merge = f"MERGE INTO tidelog.`{table.path}` AS t USING (SELECT * FROM {source}) AS s ON t.n = s.n "
+    [done] = sql(spark, f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *").collect()
+    assert done.num_affected_rows == 3
+    assert rows(spark, f"SELECT * FROM tidelog.`{table.path}`") == [(0, "a"), (1, "x"), (2, "a"), (3, "y"), (9, "z")]
+    sql(
+        spark,
+        f"{merge} WHEN MATCHED AND s.part = 'y' THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+        "WHEN NOT MATCHED AND NOT (s.part = 'y') THEN INSERT *",
+    )
+    assert numbers_in(table.path) == [0, 1, 2, 9]
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        ("ON t.n > s.n WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *", "t.n > s.n. is not supported"),
+        ("ON t.n = s.part WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *", "is not supported here"),
+        ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET *", "is not supported here"),
+        ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET part = 'x' WHEN NOT MATCHED THEN INSERT *", "is not supported"),
+        (f"{DELETES} WHEN NOT MATCHED THEN INSERT *", "is not supported here"),
+    ],
+)
+def test_another_merge_is_refused(spark: SparkSession, table: Table, merge: str, message: str) -> None:
+    with pytest.raises(PredicateError, match=message):
+        sql(spark, f"MERGE INTO tidelog.`{table.path}` AS t USING tidelog.`{table.path}` AS s {merge}")
+    with pytest.raises(PredicateError, match="the source of MERGE lacks the columns part"):
+        sql(
+            spark,
+            f"MERGE INTO tidelog.`{table.path}` AS t USING (SELECT 1L AS n) AS s ON t.n = s.n "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        )
+    assert table.refresh().version == 1
+
+
+def test_names_of_the_current_catalog(named: SparkSession) -> None:
+    named.sql("CREATE TABLE tidelog.items AS SELECT 1L AS n")
+    named.sql("USE tidelog")
+    sql(named, "UPDATE items SET n = 2")
+    assert rows(named, "SELECT * FROM items") == [(2,)]
