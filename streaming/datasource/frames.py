@@ -1,7 +1,7 @@
 """Frames behind `format("tidelog")` in the JVM: those of a batch read, the micro-batches of a stream, and writes.
 
 What a query reads is planned by the code that plans for the Python source (`FeedReader`), or for `read` and `changes`.
-The rows do not pass through Python: Spark's own parquet reader reads them, as it does for `read`.
+Spark's own parquet reader reads the rows, as it does for `read`, and where that one leaves them to Python.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class FrameFeed:
         only_plans: bool,
     ) -> None:
         """`only_plans` is for a Feed: the frames are empty, and `planned` has what they would read."""
-        self._spark = spark
+        self.spark = spark
         self._reader = FeedReader(raw_options, asked or StructType(), zone, loaded)
         self._asked = asked
         self._only_plans = only_plans
@@ -254,10 +254,10 @@ class FrameFeed:
             chosen = replace(chosen, columns=self._asked.names)
         plan = PlannedBatch(changes, Offset.from_json(last), table.store, chosen.selection(schema))
         if self._only_plans:
-            self._query_id = self._spark.sparkContext.getLocalProperty(QUERY_ID)
+            self._query_id = self.spark.sparkContext.getLocalProperty(QUERY_ID)
             _planned[self._query_id] = plan
-            return file_scan.empty_stream(self._spark, plan.selection.schema)
-        frame = plan.frame(self._spark, of_stream=True)
+            return file_scan.empty_stream(self.spark, plan.selection.schema)
+        frame = plan.frame(self.spark, of_stream=True)
         return frame if self._asked is None else _cast(frame, self._asked)
 
     def newest(self) -> str:

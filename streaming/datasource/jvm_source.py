@@ -36,7 +36,7 @@ from tidelog.streaming.datasource import frames, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
-from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.executors.session import QUERY_ID, is_connect
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 _LOGGER = logger(__name__)
@@ -67,7 +67,7 @@ def install(spark: SparkSession) -> bool:
         source.getField("PLANNER").get(None).set(_Planner())
     except (Py4JError, TypeError, AttributeError, OSError) as error:
         _LOGGER.warning(
-            "format('tidelog') cannot be a class of this Spark; its rows pass through Python: %s", first_line(error)
+            "format('tidelog') cannot be a class of this Spark; its rows pass through Python: %s", _first_line(error)
         )
         return False
     try:
@@ -75,7 +75,7 @@ def install(spark: SparkSession) -> bool:
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
     except (Py4JError, TypeError) as error:
-        _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", first_line(error))
+        _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
     return True
 
@@ -97,7 +97,7 @@ def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
     return spark.readStream.format("tidelog").options(**options).option(ONLY_PLANS, "true").load()
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The text of an error without the frames of the JVM."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     return " ".join(lines[:2])
@@ -260,9 +260,11 @@ def _stop(request: Mapping[str, Any], _: Any) -> None:
     if feed is None:
         return
     feed.close()
-    client: Any = SparkContext._gateway and SparkContext._gateway._gateway_client  # noqa: SLF001 - as above
-    # The thread of the query ends now. Py4j would keep its connection, and a thread here, until the process ends.
-    connection = client.get_thread_connection() if client else None
+    context: Any = feed.spark.sparkContext
+    if context.getLocalProperty(QUERY_ID) is None:
+        return  # not the thread of a query
+    # It ends now. Py4j would keep its connection, and a thread here, until the process ends.
+    connection = context._gateway._gateway_client.get_thread_connection()  # noqa: SLF001 - as above
     if connection is not None:
         timer = Timer(_LAST_ANSWER_S, _end, [connection])
         timer.daemon = True

@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
 # What Spark says of each new table, besides the properties that its user gave.
-_OF_SPARK = {"provider", "owner", "external", "is_managed_location", "comment", "location"}
+_OF_SPARK = {"provider", "owner", "external", "is_managed_location", "location"}
 _REFUSED = {
     "DeleteColumn": "ALTER TABLE ... DROP COLUMN",
     "RenameColumn": "ALTER TABLE ... RENAME COLUMN",
@@ -152,7 +152,14 @@ def _create(request: Request, _: Any) -> str:
             "LOCATION is not supported in the catalog tidelog, where the name is the place",
             advice=f"write CREATE TABLE tidelog.`{properties['location']}`",
         )
-    own = {name: value for name, value in properties.items() if name not in _OF_SPARK and not _is_option(name)}
+    options = [name for name in properties if name.startswith("option.")]
+    if options or "comment" in properties:
+        what = "OPTIONS" if options else "COMMENT on a table"
+        raise ConfigurationError(
+            f"{what} is not supported in the catalog tidelog",
+            advice="leave it out; TBLPROPERTIES takes the table's properties, and columns can have comments",
+        )
+    own = {name: value for name, value in properties.items() if name not in _OF_SPARK}
     schema = _arrow(StructType.fromJson(json.loads(request["schema"])))
     made = Table.create(
         path,
@@ -162,11 +169,6 @@ def _create(request: Request, _: Any) -> str:
         storage_options=storage_options,
     )
     return _described(request, made, {})
-
-
-def _is_option(name: str) -> bool:
-    """Whether it is an entry of OPTIONS (...), which Spark also puts among the properties."""
-    return name.startswith("option.") or "." not in name
 
 
 def _partitions(described: Sequence[str]) -> list[str]:

@@ -91,21 +91,30 @@ def _opened(spark: SparkSession, table: exp.Expression) -> tuple[SparkTable, pa.
     return SparkTable(spark, opened), opened.schema
 
 
-def _text(node: Any) -> str | None:
-    """The part of a statement as text, without the names of tables before those of columns."""
+def _text(node: Any, table: str, refused: str | None = None) -> str | None:
+    """A part of a statement as text, without the name of the table before those of its columns.
+
+    Raises PredicateError for a column of the table `refused`.
+    """
     if node is None:
         return None
     plain = node.copy()
     for column in list(plain.find_all(exp.Column)):
-        column.set("table", None)
-        column.set("db", None)
-        column.set("catalog", None)
+        first, *rest = column.parts
+        if rest and refused is not None and first.name.lower() == refused.lower():
+            raise _unsupported(node, _MERGE)
+        if rest and first.name.lower() == table.lower():
+            short = exp.column(*reversed([part.copy() for part in rest]))
+            if column is plain:
+                plain = short
+            else:
+                column.replace(short)
     return str(plain.sql(dialect=_DIALECT))
 
 
 def _where(statement: exp.Expression) -> str:
     where = statement.args.get("where")
-    return _text(where.this) or "true" if where is not None else "true"
+    return (_text(where.this, statement.this.alias_or_name) or "true") if where is not None else "true"
 
 
 def _update(spark: SparkSession, statement: exp.Expression) -> tuple[Committed, int]:
@@ -113,7 +122,7 @@ def _update(spark: SparkSession, statement: exp.Expression) -> tuple[Committed, 
     for assignment in statement.expressions:
         if not isinstance(assignment, exp.EQ) or not isinstance(assignment.this, exp.Column):
             raise _unsupported(assignment, "UPDATE tidelog.`/path` SET column = value WHERE predicate")
-        values[assignment.this.name] = _text(assignment.expression) or ""
+        values[assignment.this.name] = _text(assignment.expression, statement.this.alias_or_name) or ""
     table, _ = _opened(spark, statement.this)
     done = table.update(_where(statement), values)
     return done, done.metrics.get("numUpdatedRows", 0)
@@ -128,10 +137,11 @@ def _delete(spark: SparkSession, statement: exp.Expression) -> tuple[Committed, 
 def _merge(spark: SparkSession, statement: exp.Expression) -> tuple[Committed, int]:
     target, source = statement.this, statement.args["using"]
     keys = _keys(statement.args["on"], target.alias_or_name, source.alias_or_name)
-    delete = _merge_delete(statement)
+    delete = _merge_delete(statement, target.alias_or_name, source.alias_or_name)
     table, schema = _opened(spark, target)
     rows = spark.sql(exp.select("*").from_(source).sql(dialect=_DIALECT))
-    missing = [name for name in schema.names if name not in rows.columns]
+    found = {name.lower() for name in rows.columns}
+    missing = [name for name in schema.names if name.lower() not in found]
     if missing:
         raise PredicateError(
             f"the source of MERGE lacks the columns {', '.join(missing)}",
@@ -153,7 +163,7 @@ def _keys(condition: exp.Expression, target: str, source: str) -> Sequence[str]:
     return keys
 
 
-def _merge_delete(statement: exp.Expression) -> str | None:
+def _merge_delete(statement: exp.Expression, target: str, source: str) -> str | None:
     """The condition under which a row of the source deletes its key."""
     delete: exp.Expression | None = None
     updates = inserts = 0
@@ -172,7 +182,7 @@ def _merge_delete(statement: exp.Expression) -> str | None:
             raise refuse()
     if (updates, inserts) != (1, 1):
         raise _unsupported(statement, _MERGE)
-    return _text(delete)
+    return _text(delete, source, refused=target)
 
 
 def _is_all(parts: Sequence[exp.Expression]) -> bool:
@@ -184,7 +194,7 @@ def _is_not(condition: exp.Expression | None, delete: exp.Expression | None) -> 
     if condition is None or delete is None:
         return condition is delete
     inner = condition.this.unnest() if isinstance(condition, exp.Not) else None
-    return inner is not None and _text(inner) == _text(delete.unnest())
+    return inner is not None and inner == delete.unnest()
 
 
 def _unsupported(part: Any, instead: str) -> PredicateError:

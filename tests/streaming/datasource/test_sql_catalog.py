@@ -73,10 +73,11 @@ def test_a_version_of_the_past(spark: SparkSession, table: Table) -> None:
 def test_tables_by_name_below_a_folder(named: SparkSession, tmp_path: Path) -> None:
     named.sql(
         "CREATE TABLE tidelog.sales.orders (n BIGINT COMMENT 'its number', part STRING) USING tidelog "
-        "PARTITIONED BY (part) TBLPROPERTIES ('tidelog.primaryKey' = 'n')"
+        "PARTITIONED BY (part) TBLPROPERTIES ('tidelog.primaryKey' = 'n', 'team' = 'x')"
     )
     made = Table.open(str(tmp_path / "warehouse" / "sales" / "orders"))
     assert (made.partition_by, made.properties["tidelog.primaryKey"]) == (("part",), "n")
+    assert made.properties["team"] == "x"
     assert made.schema.field("n").metadata == {b"comment": b"its number"}
     named.sql("INSERT INTO tidelog.sales.orders VALUES (1, 'a')")
     named.sql("CREATE TABLE tidelog.items AS SELECT n, part FROM tidelog.sales.orders")
@@ -114,6 +115,9 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
         ("ALTER TABLE {} RENAME TO tidelog.other", r"ALTER TABLE \.\.\. RENAME TO is not supported; move the folder"),
         ("CREATE OR REPLACE TABLE {} AS SELECT 1 AS n", "CREATE OR REPLACE TABLE over a table is not supported; use"),
         ("CREATE TABLE {}2 (n INT) USING parquet", "a table of the catalog tidelog cannot use parquet"),
+        ("CREATE TABLE {}2 (n INT) OPTIONS (a 'b')", "OPTIONS is not supported in the catalog tidelog; leave it out"),
+        ("CREATE TABLE {}2 (n INT) COMMENT 'c'", "COMMENT on a table is not supported"),
+        ("CREATE TABLE {}2 (n INT) TBLPROPERTIES ('tidelog.no' = '1')", r"unknown table property 'tidelog\.no'"),
         ("CREATE TABLE {}2 (n INT) LOCATION '/elsewhere'", "LOCATION is not supported in the catalog tidelog"),
         ("CREATE TABLE {}2 (n INT) PARTITIONED BY (bucket(2, n))", r"PARTITIONED BY \(bucket\(2, n\)\) is not"),
         ("SELECT * FROM {}2", "TIDELOG_TABLE_NOT_FOUND: there is no table at"),
@@ -151,6 +155,18 @@ def test_update_and_delete(spark: SparkSession, table: Table) -> None:
     assert sql(spark, "SELECT 1 AS one").collect() == [(1,)]
 
 
+def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    """And a column whose name is that of the field is another one."""
+    schema = pa.schema([("city", pa.string()), ("place", pa.struct([("city", pa.string())]))])
+    table = Table.create(str(tmp_path / "places"), schema)
+    table.insert([{"city": "Bern", "place": {"city": "Rome"}}, {"city": "Rome", "place": {"city": "Bern"}}])
+    name = f"tidelog.`{table.path}`"
+    sql(spark, f"UPDATE {name} AS t SET city = t.place.city WHERE place.city = 'Rome'")
+    assert rows(spark, f"SELECT city FROM {name}") == [("Rome",), ("Rome",)]
+    sql(spark, f"DELETE FROM {name} AS t WHERE t.place.city = 'Bern' AND t.city = 'Rome'")
+    assert rows(spark, f"SELECT place.city FROM {name}") == [("Rome",)]
+
+
 def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
     source = "(VALUES (1, 'x', false), (3, 'y', true), (9, 'z', false)) AS s(n, part, gone)"
     merge = f"MERGE INTO tidelog.`{table.path}` AS t USING (SELECT * FROM {source}) AS s ON t.n = s.n "
@@ -173,6 +189,7 @@ def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
         ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET *", "is not supported here"),
         ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET part = 'x' WHEN NOT MATCHED THEN INSERT *", "is not supported"),
         (f"{DELETES} WHEN NOT MATCHED THEN INSERT *", "is not supported here"),
+        (f"{DELETES.replace('s.n = 1', 't.n = 1')} WHEN NOT MATCHED AND NOT t.n = 1 THEN INSERT *", "is not supported"),
     ],
 )
 def test_another_merge_is_refused(spark: SparkSession, table: Table, merge: str, message: str) -> None:
