@@ -101,6 +101,8 @@ test-spark: setup $(SPARK_STAMP) ## run the streaming tests on another Spark: SP
 .PHONY: test-oldest
 test-oldest: ## run the short set on the oldest Spark, as CI does
 	@$(MAKE) --no-print-directory test-spark SPARK=4.0 TESTARGS='-m "oldest and not full" tests/streaming'
+	@TESTS_SOURCE=python $(MAKE) --no-print-directory test-spark SPARK=4.0 \
+		TESTARGS='-m "oldest and not full" tests/streaming/test_limits_and_restarts.py'
 
 .PHONY: test-newest
 test-newest: ## run the same set on the newest Spark, as CI does: the rest runs on the one that delta-spark has

@@ -11,9 +11,25 @@ from tests.cluster.standalone import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
-WITHOUT_PYTHON = ["sink_driver", "sink_spark", "sink_overwrite", "upsert_driver", "reading"]
-IN_TASKS = ["sink_tasks", "sink_many_files", "upsert_spark", "net_changes", "many_deletion_vectors", "compaction"]
-FORMAT = ["format_stream", "format_read", "writing", "functions_of_sql"]
+WITHOUT_PYTHON = [
+    "sink_driver",
+    "sink_spark",
+    "sink_overwrite",
+    "upsert_driver",
+    "reading",
+    "feed",
+    "format_stream",
+    "format_read",
+]
+IN_TASKS = [
+    "sink_tasks",
+    "sink_many_files",
+    "upsert_spark",
+    "net_changes",
+    "many_deletion_vectors",
+    "compaction",
+    "writing",
+]
 
 
 @pytest.mark.parametrize(
@@ -23,8 +39,7 @@ FORMAT = ["format_stream", "format_read", "writing", "functions_of_sql"]
 def test_what_works_without_tidelog_on_the_workers(
     cluster: Cluster, bare_python: Path, tmp_path: Path, path_for_planning: bool
 ) -> None:
-    """A `Feed` needs tidelog in a process beside the driver only, and the format in the tasks as well."""
-    feed = "feed" if path_for_planning else "!feed"
-    failing = [f"!{part}" for part in (*IN_TASKS, *FORMAT)]
-    parts = [*WITHOUT_PYTHON, feed, *failing, "statements_without_tidelog"]
+    """The functions of SQL need tidelog in a process beside the driver, and in the tasks as well."""
+    failing = [f"!{part}" for part in (*IN_TASKS, "functions_of_sql")]
+    parts = [*WITHOUT_PYTHON, *failing, "statements_without_tidelog"]
     plain(cluster, tmp_path, parts, python=bare_python, path_for_planning=path_for_planning)

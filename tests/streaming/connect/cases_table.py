@@ -15,7 +15,7 @@ from tests.streaming.executors.twins import Twins, filled, frame_of
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.errors import DuplicateKeyError, PredicateError, SchemaMismatchError
-from tidelog.streaming import SparkExecutor, table
+from tidelog.streaming import SparkExecutor, sql, table
 from tidelog.streaming.executors import tasks
 from tidelog.streaming.executors.session import is_connect, is_local, parallelism
 
@@ -48,6 +48,21 @@ def test_errors_keep_their_types(connect: SparkSession, twins: Twins) -> None:
     with pytest.raises(SchemaMismatchError, match="a Spark DataFrame is needed, not list"):
         twins.spark.upsert(rows(range(1)), keys=["k"])  # type: ignore[arg-type]
     assert twins.other.refresh().version == twins.local.version
+
+
+def test_statements_in_sql(connect: SparkSession, tmp_path: Path) -> None:
+    made = Table.create(str(tmp_path / "made"), pa.schema([("n", pa.int64()), ("part", pa.string())]))
+    made.insert([{"n": n, "part": "a"} for n in range(4)])
+    name = f"tidelog.`{made.path}`"
+    assert sql(connect, f"UPDATE {name} SET part = 'b' WHERE n % 2 = 1").collect() == [(2, 2)]
+    assert sql(connect, f"DELETE FROM {name} WHERE length(part) = 1 AND n = 0").collect() == [(3, 1)]
+    source = "(SELECT * FROM VALUES (1L, 'x'), (9L, 'y') AS v(n, part)) AS s"
+    merge = f"MERGE INTO {name} AS t USING {source} ON t.n = s.n WHEN MATCHED THEN UPDATE SET * "
+    sql(connect, f"{merge} WHEN NOT MATCHED THEN INSERT *")
+    made.refresh()
+    rows_now = sorted(tuple(row.values()) for row in made.at().scan().to_arrow().to_pylist())
+    assert rows_now == [(1, "x"), (2, "a"), (3, "b"), (9, "y")]
+    assert sql(connect, "SELECT 1 AS one").collect() == [(1,)]
 
 
 def test_a_compaction_by_the_executors(connect: SparkSession, tmp_path: Path) -> None:
