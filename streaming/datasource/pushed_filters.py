@@ -82,8 +82,8 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
     if kind not in _SYMBOLS and kind not in _NULLS and kind != "In":
         return None
     name = item.attribute()
-    if name not in schema.names:
-        return None  # a field of a struct, or a name that Spark has quoted
+    if name not in schema.names or "." in name:
+        return None  # Spark writes a field of a struct with a dot, so a column with one could be meant, or not
     if kind in _NULLS:
         return f"({quoted(name)} {_NULLS[kind]})"
     column = schema.field(name).type

@@ -40,7 +40,7 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
     MERGE takes equalities of columns with the same names as its condition, UPDATE SET * and INSERT *, and one
     DELETE: `WHEN MATCHED AND s.gone THEN DELETE`, with `WHEN NOT MATCHED AND NOT s.gone THEN INSERT *`. The source has
-    all columns of the table, each key once, and no null in a key.
+    all columns of the table, each key once, and no null in a key. A row for which that condition is null is written.
 
     Args:
         spark: A Spark session, classic or Spark Connect.
@@ -119,10 +119,14 @@ def _where(statement: exp.Expression) -> str:
 
 def _update(spark: SparkSession, statement: exp.Expression) -> tuple[Committed, int]:
     values: dict[str, str] = {}
+    name = statement.this.alias_or_name
     for assignment in statement.expressions:
-        if not isinstance(assignment, exp.EQ) or not isinstance(assignment.this, exp.Column):
+        column = assignment.this if isinstance(assignment, exp.EQ) else None
+        above = [part.name.lower() for part in column.parts[:-1]] if isinstance(column, exp.Column) else None
+        # A part above can be the table's name, or a struct whose field is set.
+        if column is None or above not in ([], [name.lower()]):
             raise _unsupported(assignment, "UPDATE tidelog.`/path` SET column = value WHERE predicate")
-        values[assignment.this.name] = _text(assignment.expression, statement.this.alias_or_name) or ""
+        values[column.name] = _text(assignment.expression, name) or ""
     table, _ = _opened(spark, statement.this)
     done = table.update(_where(statement), values)
     return done, done.metrics.get("numUpdatedRows", 0)

@@ -165,6 +165,16 @@ def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, tmp_path: Path)
     assert rows(spark, f"SELECT city FROM {name}") == [("Rome",), ("Rome",)]
     sql(spark, f"DELETE FROM {name} AS t WHERE t.place.city = 'Bern' AND t.city = 'Rome'")
     assert rows(spark, f"SELECT place.city FROM {name}") == [("Rome",)]
+    odd = Table.create(str(tmp_path / "odd"), pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))]))
+    odd.insert([{"a.b": 1, "a": {"b": 2}}, {"a.b": 2, "a": {"b": 1}}])
+    with pytest.raises(PySparkException, match="cannot be evaluated by DELETE FROM"):
+        spark.sql(f"DELETE FROM tidelog.`{odd.path}` WHERE a.b = 1")
+    assert rows(spark, f"SELECT a.b FROM tidelog.`{odd.path}` WHERE a.b = 2") == [(2,)]
+    for assigned in ("place.city = 'x'", "t.place.city = 'x'"):
+        with pytest.raises(PredicateError, match="is not supported here; write UPDATE tidelog"):
+            sql(spark, f"UPDATE {name} AS t SET {assigned}")
+    sql(spark, f"UPDATE {name} AS t SET t.city = 'Oslo'")
+    assert rows(spark, f"SELECT city, place.city FROM {name}") == [("Oslo", "Rome")]
 
 
 def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
