@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
-from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES
 
 
 class AdmittedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -36,11 +35,7 @@ class AdmittedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @error_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
-        limits = self._feed.limits
-        if isinstance(limit, ReadAllAvailable):
-            limits = NO_LIMITS
-        elif limits == NO_LIMITS:
-            limits = replace(NO_LIMITS, files=DEFAULT_FILES)
+        limits = self._feed.batch_limits(reads_all=isinstance(limit, ReadAllAvailable))
         return self._feed.next_offset(start, limits)
 
     @error_first

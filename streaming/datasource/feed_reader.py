@@ -26,7 +26,7 @@ from tidelog.streaming.datasource.file_partitions import (
 )
 from tidelog.streaming.datasource.read_options import ReadOptions, parse_read, require_unchanged_zone
 from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
-from tidelog.streaming.feed_planning.limits import ReadLimits
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
@@ -67,6 +67,12 @@ class FeedReader:
         """The limits that the options set."""
         options, _ = self._open()
         return options.limits
+
+    def batch_limits(self, *, reads_all: bool) -> ReadLimits:
+        """The limits of a micro-batch, for a Spark that says when one reads all there is."""
+        if reads_all:
+            return NO_LIMITS
+        return replace(NO_LIMITS, files=DEFAULT_FILES) if self.limits == NO_LIMITS else self.limits
 
     def first_offset(self) -> dict[str, Any]:
         """Where a new stream begins: as its options say, else at the first version."""

@@ -42,7 +42,6 @@ from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import QUERY_ID
 from tidelog.streaming.executors.tasks import run_on_rows
 from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
-from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 from tidelog.streaming.jvm_reading import file_scan
@@ -111,7 +110,7 @@ def batch_rows(
 
 
 def require_types(frame: DataFrame, expected: StructType, path: str) -> None:
-    """Raise SchemaMismatchError for a column with another type than Spark was told: it would read other memory."""
+    """Raise SchemaMismatchError if a column changed its type since the load: Spark would misread the rows, or crash."""
     for field in frame.schema:
         before = expected[field.name].dataType
         if _plain(before) != _plain(field.dataType):
@@ -234,11 +233,7 @@ class FrameFeed:
         Without a start it is where the stream begins, or further. Spark runs a micro-batch for it, even without rows,
         and so records where the stream began.
         """
-        limits = self._reader.limits
-        if reads_all:
-            limits = NO_LIMITS
-        elif limits == NO_LIMITS:
-            limits = replace(NO_LIMITS, files=DEFAULT_FILES)
+        limits = self._reader.batch_limits(reads_all=reads_all)
         begin = self._reader.first_offset() if start is None else json.loads(start)
         end = self._reader.next_offset(begin, limits)
         return start if start is not None and end is begin else json.dumps(end)

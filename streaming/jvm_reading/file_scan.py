@@ -128,7 +128,7 @@ def _distinct(constants: pa.Table, count: int) -> tuple[pa.Table, pa.Array]:
         if groups == 1:
             numbers, groups = codes, len(encoded.dictionary) if count else 0
         else:
-            # Numbered anew with each column, so that they stay small.
+            # Renumber after each column, so that the numbers fit into 64 bits.
             found, numbers = np.unique(numbers.astype(np.int64) * len(encoded.dictionary) + codes, return_inverse=True)
             groups = len(found)
     examples = np.zeros(groups, dtype=np.int64)

@@ -222,7 +222,7 @@ class _Reading:
         return file_scan.scan(self._spark, url, files, data, options, steps, of_stream=self._of_stream and bool(steps))
 
     def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
-        """The columns that files have, under their names there; None if only case tells one from a constant."""
+        """The columns that are read from files, by their names there; None if only case tells one from a constant."""
         fields = [field for field in self._selection.read_schema if field.name not in constants]
         names = {physical_name(field).lower() for field in fields}
         if names.intersection(name.lower() for name in constants):

@@ -380,7 +380,7 @@ def test_without_pinned_threads_the_format_is_the_python_source(
 
 @pytest.mark.parametrize("kind", ["frame", "view", "catalog"])
 def test_another_table_in_its_place_is_an_error(spark: SparkSession, table: Table, kind: str) -> None:
-    """Rows with other types than Spark was told would be read from memory that is not theirs."""
+    """Spark would misread rows whose types have changed, or crash."""
     put(table, 1)
     loaded = read(spark, table.path)
     if kind == "view":
