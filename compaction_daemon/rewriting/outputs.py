@@ -170,7 +170,7 @@ def _column(values: pa.Array, *, coded: bool) -> pa.Array:
 
 def usual_layouts() -> Iterator[Layout]:
     """The layouts to try in turn for rows in any order."""
-    yield Layout(compression=CODEC, sampled_dictionaries=True)
+    yield Layout(compression=CODEC, sampled=True)
     yield Layout(compression=CODEC, dictionary_bytes=LARGE_DICTIONARY_BYTES)
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -221,13 +222,20 @@ def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
         # A dictionary can have values that no row has.
         used = [chunk.dictionary.take(chunk.indices.unique().drop_null()) for chunk in values.chunks]
         values = pa.chunked_array(used, values.type.value_type)
-    if pt.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
-        return None
+    if pt.is_floating(values.type):
+        return _float_bounds(values)
     both = pc.min_max(values)
     try:
         return both["min"].as_py(), both["max"].as_py()
     except (OverflowError, ValueError):  # a date outside Python's calendar
         return None
+
+
+def _float_bounds(values: pa.ChunkedArray) -> tuple[float, float] | None:
+    """The bounds of numbers that are all finite. NumPy is several times faster than Arrow, and NaN wins there."""
+    present = [chunk.drop_null().to_numpy() for chunk in values.chunks if chunk.null_count < len(chunk)]
+    low, high = np.min([chunk.min() for chunk in present]), np.max([chunk.max() for chunk in present])
+    return (low.item(), high.item()) if np.isfinite(low) and np.isfinite(high) else None
 
 
 def spelled(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any]:

@@ -99,9 +99,9 @@ def test_tables_on_other_clouds(server_of: Callable[[str], Server], name: str) -
 def test_a_wide_file_is_read_in_parts(s3: Server) -> None:
     """A data file beyond a few MB is not fetched as a whole."""
     url, options = s3.store().url, s3.options
-    rows = pa.table({"n": range(700_000), "noise": pc.random(700_000, initializer=1)})
+    rows = pa.table({"n": range(1_100_000), "noise": pc.random(1_100_000, initializer=1)})
     Table.create(url, rows.schema, storage_options=options).insert(rows)
     table = Table.open(url, storage_options=options)
-    assert max(table.at().files()["size"].to_pylist()) > 6_000_000
+    assert max(table.at().files()["size"].to_pylist()) > 2**23
     assert table.scan().to_arrow().sort_by("n").equals(rows)
-    assert table.scan("n >= 699990", ["n"]).to_arrow()["n"].to_pylist() == list(range(699_990, 700_000))
+    assert table.scan("n >= 1099990", ["n"]).to_arrow()["n"].to_pylist() == list(range(1_099_990, 1_100_000))
