@@ -32,7 +32,7 @@ from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import Expression
 from tidelog.log.presentable import did_you_mean
-from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
@@ -66,7 +66,7 @@ class RowMatcher:
 
     def candidates(self, expression: Expression) -> list[AddFile]:
         """The live files that can have a row for which `expression` is true."""
-        found = prune_values(self._state.files().values, expression, self.schema, self._writer.metadata)
+        found = prune_state(self._state, expression, self.schema, self._writer.metadata)
         return files.to_adds(found.files)
 
     def delete(self, matched: Matched) -> RowDelete:

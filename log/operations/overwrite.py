@@ -118,7 +118,7 @@ class Overwrite:
             found = [part.partitions for part in parts if part.partitions is not None]
             none = writer.schema.empty_table().select(self._names)
             scope = Scope(partitions=_distinct(pa.concat_tables([none, *found])))
-        gone = in_scope(state.files().values, scope, writer.metadata, writer.store.url)
+        gone = in_scope(state, scope, writer.metadata, writer.store.url)
         if not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone)):
             return None
         adds = tuple(add for part in parts for add in part.adds)
@@ -172,7 +172,7 @@ def stage_truncate(state: LogState, writer: DataWriter, where: str | None) -> St
     metadata, path = writer.metadata, writer.store.url
     where = at_time(where, writer.system.now_ms)
     scope = partition_scope(where, metadata, path)
-    gone = files.to_adds(in_scope(state.files().values, scope, metadata, path))
+    gone = files.to_adds(in_scope(state, scope, metadata, path))
     rows = [statistics.live_rows(add) for add in gone]
     if not any(count != 0 for count in rows):
         return None

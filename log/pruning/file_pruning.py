@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -47,7 +48,8 @@ from tidelog.log.predicate import (
     like_prefix,
     result_type,
 )
-from tidelog.log.state.files import FileValues, Leaf
+from tidelog.log.state.files import FileState, FileValues, Leaf
+from tidelog.log.state.loader import LogState
 
 
 class File(Protocol):
@@ -68,12 +70,14 @@ _FEW = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """`files` are the files that may hold a matching row, of `total`. The other two fields count the files dropped."""
+    """`files` are the files that may hold a matching row, of so many that may by their partitions.
+
+    `values` are what the log knows of them, and perhaps of others.
+    """
 
     files: pa.Table
-    total: int
-    by_partition: int
-    by_statistics: int
+    in_partitions: int
+    values: FileValues
 
 
 def prune(files: pa.Table, expression: Expression, schema: pa.Schema, metadata: Metadata) -> pa.Table:
@@ -103,20 +107,41 @@ def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | Non
     return None if values is None else list(values.items())
 
 
+def prune_state(state: LogState, expression: Expression, schema: pa.Schema, metadata: Metadata) -> Pruned:
+    """Like `prune` for the live files of a version, of which no more are loaded than necessary."""
+    return prune_values(state_within(state, expression, schema, metadata).values, expression, schema, metadata)
+
+
+def state_within(state: LogState, expression: Expression, schema: pa.Schema, metadata: Metadata) -> FileState:
+    """The live files that `prune` may keep by their partitions, and perhaps others."""
+    if predicate.columns(expression).isdisjoint(metadata.partition_columns):
+        return state.files()
+    # Within bounds, partition columns are judged as columns of a file are by its statistics.
+    unpartitioned = msgspec.structs.replace(metadata, partition_columns=())
+
+    def matches(bounds: Sequence[str]) -> list[bool]:
+        stats = pa.array(bounds, pa.string())
+        maps = pa.nulls(len(bounds), pa.map_(pa.string(), pa.string()))
+        table = pa.table({"partitionValues": maps, "stats": stats, "number": pa.array(range(len(bounds)))})
+        kept = set(prune(table, expression, schema, unpartitioned)["number"].to_pylist())
+        return [number in kept for number in range(len(bounds))]
+
+    return state.files_within(matches)
+
+
 def prune_values(values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata) -> Pruned:
-    """Like `prune`, with decoded columns that the caller keeps, and counts of the files that each rule dropped."""
-    total = values.files.num_rows
+    """Like `prune`, with decoded columns that the caller keeps."""
     facts = FileOutcomes(values, expression, schema, metadata)
     asked = facts.leaves
     by_partition = _keep(values.files, facts.answer(with_statistics=False))
     left = by_partition.num_rows
     if not left or not asked:
-        return Pruned(by_partition, total, total - left, 0)
-    if left < total * _FEW and not values.has(asked):
+        return Pruned(by_partition, left, values)
+    if left < values.files.num_rows * _FEW and not values.has(asked):
         facts = FileOutcomes(FileValues(by_partition), expression, schema, metadata)
     answers = facts.answer(with_statistics=True)
     kept = _keep(facts.values.files, answers)
-    return Pruned(kept, total, total - left, left - kept.num_rows)
+    return Pruned(kept, left, facts.values)
 
 
 def is_partition_only(expression: Expression, metadata: Metadata) -> bool:

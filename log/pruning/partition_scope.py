@@ -15,8 +15,9 @@ from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.predicate import Expression
-from tidelog.log.pruning.file_pruning import wholly_matching
+from tidelog.log.pruning.file_pruning import state_within, wholly_matching
 from tidelog.log.state.files import FileValues
+from tidelog.log.state.loader import LogState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,19 @@ def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
     return Scope(predicate=tree)
 
 
-def in_scope(values: FileValues, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
-    """The live files in `scope`.
+def in_scope(state: LogState, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
+    """The live files of a version in `scope`.
 
     Raises CorruptLogError if a file's partition value is unknown, since neither keeping nor removing it would be right.
     """
     if scope.predicate is None and scope.partitions is None:
-        return values.files
+        return state.files().adds
     schema = columns_of(metadata, path)
+    tree = scope.predicate
+    values = (state.files() if tree is None else state_within(state, tree, schema, metadata)).values
     partitions = _partition_table(values, schema, metadata, path)
-    if scope.predicate is not None:
-        return values.files.filter(wholly_matching(values, scope.predicate, schema, metadata))
+    if tree is not None:
+        return values.files.filter(wholly_matching(values, tree, schema, metadata))
     return values.files.filter(pa.array(_among(partitions, scope.partitions)))
 
 

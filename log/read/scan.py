@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from tidelog.log import predicate
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import did_you_mean, presentable, printable
-from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
+from tidelog.log.pruning.file_pruning import Pruned, prune_state, wholly_matching
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.files import FileValues, to_adds
+from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 
 # A notebook shows the beginning of a very wide table's columns.
@@ -204,25 +204,25 @@ class Scan(RowReader):
     def __init__(
         self,
         store: Store,
-        values: Callable[[], FileValues],
-        metadata: Metadata,
+        state: LogState,
         schema: pa.Schema,
         where: str | None,
         columns: Sequence[str] | None,
     ) -> None:
         self._store = store
-        self._load_values = values
-        self._metadata = metadata
+        self._state = state
+        self._metadata = state.head.metadata
         self._table_schema = schema
         self._selection = Selection(schema, where, columns)
         self.schema = self._selection.schema
 
     @cached_property
     def _pruned(self) -> Pruned:
-        values, tree = self._load_values(), self._selection.tree
+        tree = self._selection.tree
         if tree is None:
-            return Pruned(values.files, values.files.num_rows, 0, 0)
-        return prune_values(values, tree, self._table_schema, self._metadata)
+            values = self._state.files().values
+            return Pruned(values.files, values.files.num_rows, values)
+        return prune_state(self._state, tree, self._table_schema, self._metadata)
 
     @property
     def files(self) -> pa.Table:
@@ -241,7 +241,7 @@ class Scan(RowReader):
         read.
         """
         files, tree = self._pruned.files, self._selection.tree
-        values = self._load_values()
+        values = self._pruned.values
         if values.files is not files:
             values = FileValues(files)
         rows = values.live_rows()
@@ -256,13 +256,14 @@ class Scan(RowReader):
 
     def explain(self) -> str:
         """Describe what a read would open, and how many files are left out and why."""
-        pruned = self._pruned
+        pruned, totals = self._pruned, self._state.head.totals
+        total = self._state.files().adds.num_rows if totals is None else totals.num_files
         columns = printable(", ".join(self._selection.read_schema.names) or "none")
         return "\n".join(
             [
-                f"files: {pruned.files.num_rows} of {pruned.total}",
-                f"dropped by partition values: {pruned.by_partition}",
-                f"dropped by statistics: {pruned.by_statistics}",
+                f"files: {pruned.files.num_rows} of {total}",
+                f"dropped by partition values: {total - pruned.in_partitions}",
+                f"dropped by statistics: {pruned.in_partitions - pruned.files.num_rows}",
                 f"columns read: {columns}",
                 f"predicate: {printable(self._selection.where or 'none')}",
             ]

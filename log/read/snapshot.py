@@ -98,7 +98,7 @@ class Snapshot(ArrowReader):
             return self._state.files().adds
         metadata = self._state.head.metadata
         scope = partition_scope(at_time(where, self._system.now_ms), metadata, self._store.url)
-        return in_scope(self._state.files().values, scope, metadata, self._store.url)
+        return in_scope(self._state, scope, metadata, self._store.url)
 
     @property
     def num_files(self) -> int:
@@ -137,9 +137,7 @@ class Snapshot(ArrowReader):
             PredicateError: If `where` is invalid or a column does not exist.
 
         """
-        head = self._state.head
-        where = at_time(where, self._system.now_ms)
-        return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
+        return Scan(self._store, self._state, self.schema, at_time(where, self._system.now_ms), columns)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Read the rows as a `pyarrow.RecordBatchReader`, as they are consumed."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +30,7 @@ from tidelog.log.format.actions import (
 from tidelog.log.format.schema import columns_of
 from tidelog.log.state import files
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import PartialHead, fold
+from tidelog.log.state.head import PartialHead, Totals, fold
 from tidelog.log.state.segment import CheckpointFiles
 from tidelog.log.storage import MAX_WHOLE_BYTES, Store, read_whole
 
@@ -50,38 +51,102 @@ _WHOLE_BYTES = 2**26
 _PIECE_BYTES = 2**20
 
 
+BOUNDS_KEY = "tidelog.partitionBounds"
+"""In the footer: for each row group the statistics of its files' partition values as JSON, null if it has none."""
+# A file on an object store up to this size is read whole: a request takes as long as that.
+_WHOLE_REMOTE_BYTES = 2**23
+# If more of the row groups can matter, all are read: the whole state is worth keeping.
+_MOST_GROUPS = 0.25
+
+MatchBounds: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
+"""Tells of each statistics text of partition values whether a file within these bounds can matter."""
+
+
+HEAD_KEY = "tidelog.head"
+"""In the footer, as JSON: what the head knows of the files (`FilesKnown`)."""
+
+
+class FilesKnown(msgspec.Struct, frozen=True, rename="camel"):
+    """What a checkpoint says of its live files, so that a reader of the head need not read them."""
+
+    num_files: int
+    size_bytes: int
+    partition_folders: bool | None = None
+
+
 def read_structs(
     source: Any, version: int, names: Sequence[str], *, size: int | None = None
-) -> dict[str, pa.ChunkedArray]:
+) -> tuple[dict[str, pa.ChunkedArray], FilesKnown | None]:
     """Read the structs of the columns `names` of an open file of `version`, in order and without nulls.
 
     The result lacks a column that the file does not have. From a sealed file, columns and row groups without any value
     are skipped: reading a column costs time for every row even if all are null, and a large checkpoint has a million
-    rows. Raises ValueError, OSError and Arrow's errors for damage, and ValueError if the file is not of `size` bytes.
+    rows. Such a file may also say what it knows of its files. Raises ValueError, OSError and Arrow's errors for damage,
+    and ValueError if the file is not of `size` bytes.
     """
     _require_size(source.size(), size)
     # A file of Python's is on an object store: one request reads it whole.
     whole = isinstance(source, pa.PythonFile) or source.size() <= _WHOLE_BYTES
     if whole:
         source = pa.BufferReader(read_whole(source))  # noqa: TID251 - the buffer is Arrow's
-    sealed = _require_intact(source, version)
+    sealed = _require_intact(source, version, groups=())
     # Spark's pages have checksums. `pre_buffer` would keep the whole file in memory.
     options = {"pre_buffer": False, "page_checksum_verification": True, "buffer_size": 0 if whole else _PIECE_BYTES}
     with pq.ParquetFile(source, **options) as parquet:
         _require_plausible(parquet.metadata, source.size())
         kinds = {name: _struct(parquet.schema_arrow, name) for name in names if name in parquet.schema_arrow.names}
         groups = list(range(parquet.num_row_groups))
-        if sealed:
-            held = [_held(parquet.metadata, group, kinds) for group in groups]
-            groups = [group for group, found in zip(groups, held, strict=True) if found]
-            kinds = {name: kind for name, kind in kinds.items() if any(name in found for found in held)}
-        chunks: dict[str, list[pa.StructArray]] = {name: [] for name in kinds}
-        for rows in parquet.iter_batches(_SLICE_ROWS, groups, list(kinds), use_threads=False) if kinds else ():
-            for name, found in chunks.items():
-                values = _present(rows.column(name))
-                if not sealed:
-                    _validate(values)
-                found.append(values)
+        if sealed is None:
+            return _read_groups(parquet, groups, kinds, sealed=False), None
+        held = [_held(parquet.metadata, group, kinds) for group in groups]
+        groups = [group for group, found in zip(groups, held, strict=True) if found]
+        kinds = {name: kind for name, kind in kinds.items() if any(name in found for found in held)}
+        if not sealed.is_intact(groups):
+            raise ValueError("its checksum is wrong")
+        known = (parquet.metadata.metadata or {}).get(HEAD_KEY.encode())
+        files_known = None if known is None else msgspec.json.decode(known, type=FilesKnown)
+        return _read_groups(parquet, groups, kinds, sealed=True), files_known
+
+
+def read_matching_adds(source: Any, version: int, matches: MatchBounds) -> pa.ChunkedArray | None:
+    """Read the structs of the column `add` in the row groups of an open file of `version` that can matter.
+
+    None if the file does not say which can, or if too many do. Raises what `read_structs` raises.
+    """
+    if isinstance(source, pa.PythonFile) and source.size() <= _WHOLE_REMOTE_BYTES:
+        return None
+    _require_size(source.size(), None)
+    with pq.ParquetFile(source, pre_buffer=False, buffer_size=_PIECE_BYTES) as parquet:
+        listed = (parquet.metadata.metadata or {}).get(BOUNDS_KEY.encode())
+        if listed is None:
+            return None
+        sealed = _require_intact(source, version, groups=())
+        bounds: list[str | None] = msgspec.json.decode(listed)
+        if sealed is None or len(bounds) != parquet.num_row_groups or len(bounds) != len(sealed.parts):
+            return None
+        _require_plausible(parquet.metadata, source.size())
+        numbers = [number for number, text in enumerate(bounds) if text is not None]
+        found = matches([text for text in bounds if text is not None])
+        groups = [number for number, matching in zip(numbers, found, strict=True) if matching]
+        if len(groups) > _MOST_GROUPS * len(numbers):
+            return None
+        if not sealed.is_intact(groups):
+            raise ValueError("its checksum is wrong")
+        kinds = {"add": _struct(parquet.schema_arrow, "add")}
+        return _read_groups(parquet, groups, kinds, sealed=True)["add"]
+
+
+def _read_groups(
+    parquet: pq.ParquetFile, groups: list[int], kinds: Mapping[str, pa.StructType], *, sealed: bool
+) -> dict[str, pa.ChunkedArray]:
+    """The structs of some columns in some row groups, without nulls."""
+    chunks: dict[str, list[pa.StructArray]] = {name: [] for name in kinds}
+    for rows in parquet.iter_batches(_SLICE_ROWS, groups, list(kinds), use_threads=False) if kinds and groups else ():
+        for name, found in chunks.items():
+            values = _present(rows.column(name))
+            if not sealed:
+                _validate(values)
+            found.append(values)
     return {name: pa.chunked_array(found, kinds[name]) for name, found in chunks.items()}
 
 
@@ -101,7 +166,8 @@ def _present(values: pa.StructArray) -> pa.StructArray:
         # Not a slice, which would keep the nulls in memory.
         return pa.array([], values.type)
     valid = values.is_valid()
-    run = values.slice(pc.index(valid, True).as_py(), count)
+    # Not `pc.index`, with which pyarrow imports pandas.
+    run = values.slice(pc.indices_nonzero(valid)[0].as_py(), count)
     return run if not run.null_count else values.filter(valid)
 
 
@@ -123,12 +189,12 @@ def _require_size(found: int, expected: int | None) -> None:
         raise ValueError(f"it has {found} bytes, which are too many to read at once")
 
 
-def _require_intact(source: Any, version: int) -> bool:
-    """Whether the file is sealed. Raises ValueError if its seal is broken."""
-    intact = seal.is_intact_parquet(source, version)
-    if intact is False:
+def _require_intact(source: Any, version: int, groups: Sequence[int]) -> seal.ParquetSeal | None:
+    """The file's seal, if it has one. Raises ValueError if it is broken, in these row groups or the footer."""
+    found = seal.seal_of_parquet(source, version)
+    if found is not None and not found.is_intact(groups):
         raise ValueError("its checksum is wrong")
-    return intact is True
+    return found
 
 
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
@@ -178,13 +244,14 @@ class UnreadableCheckpointError(CorruptLogError):
 def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
     """Read everything in a checkpoint except its files. Raises UnreadableCheckpointError."""
     actions: list[Any] = []
+    known: FilesKnown | None = None
     for name in checkpoint.names:
         if name.endswith(".json"):
             actions += [
                 action for action in _json_actions(store, name) if not isinstance(action, (AddFile, RemoveFile))
             ]
             continue
-        columns = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
+        columns, known = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
         for kind_name, kind in _HEAD_KINDS.items():
             actions += [_convert(store, row, kind) for row in _rows(store, columns, kind_name)]
     # A checkpoint without protocol or metadata was truncated.
@@ -192,7 +259,9 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
     nothing = PartialHead(partition_folders=None)
     commit = Commit(version=checkpoint.version, info={}, actions=tuple(actions))
     (found,), _ = fold([nothing], [commit], lambda _: 0)
-    return found
+    if known is None or len(checkpoint.names) > 1:
+        return found
+    return replace(found, totals=Totals(known.num_files, known.size_bytes), partition_folders=known.partition_folders)
 
 
 def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
@@ -209,7 +278,7 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
             sidecars += [action for action in actions if isinstance(action, Sidecar)]
             continue
         path = f"{filenames.LOG_FOLDER}/{name}"
-        columns = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar"])
+        columns, _ = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar"])
         pieces.append(_from_columns(store, columns))
         sidecars += [_convert(store, row, Sidecar) for row in _rows(store, columns, "sidecar")]
     try:
@@ -222,6 +291,21 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
     )
 
 
+def read_matching_files(store: Store, checkpoint: CheckpointFiles, matches: MatchBounds) -> FileState | None:
+    """Read the live files of a checkpoint that can matter, and perhaps others, but no tombstones.
+
+    None if the checkpoint cannot be read in part. Raises UnreadableCheckpointError.
+    """
+    if len(checkpoint.names) != 1 or not checkpoint.names[0].endswith(".parquet"):
+        return None
+    path = f"{filenames.LOG_FOLDER}/{checkpoint.names[0]}"
+    try:
+        found = read_matching_adds(store.open_input(path), checkpoint.version, matches)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(store, path, error) from error
+    return None if found is None else _from_columns(store, {"add": found})
+
+
 def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
     """The paths of a checkpoint's sidecars, as written in it. Raises UnreadableCheckpointError."""
     names: list[str] = []
@@ -229,7 +313,7 @@ def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
         if name.endswith(".json"):
             names += [action.path for action in _json_actions(store, name) if isinstance(action, Sidecar)]
             continue
-        columns = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, ["sidecar"])
+        columns, _ = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, ["sidecar"])
         names += [row["path"] for row in _rows(store, columns, "sidecar")]
     return names
 
@@ -272,7 +356,8 @@ def _sidecar_path(path: str) -> str:
 
 def _read_sidecar(store: Store, sidecar: Sidecar, version: int) -> FileState:
     path = _sidecar_path(sidecar.path)
-    return _from_columns(store, _read_columns(store, path, version, ["add", "remove"], size=sidecar.size_in_bytes))
+    columns, _ = _read_columns(store, path, version, ["add", "remove"], size=sidecar.size_in_bytes)
+    return _from_columns(store, columns)
 
 
 def _json_actions(store: Store, name: str) -> list[Any]:
@@ -310,7 +395,7 @@ def _from_columns(store: Store, columns: Mapping[str, pa.ChunkedArray]) -> FileS
 
 def _read_columns(
     store: Store, path: str, version: int, names: Sequence[str], *, size: int | None = None
-) -> dict[str, pa.ChunkedArray]:
+) -> tuple[dict[str, pa.ChunkedArray], FilesKnown | None]:
     try:
         return read_structs(store.open_input(path), version, names, size=size)
     except (pa.ArrowException, OSError, ValueError) as error:

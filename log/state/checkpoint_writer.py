@@ -2,23 +2,31 @@
 
 One row per action, one struct column per kind of action, absent structs null, every field nullable: all readers accept
 this shape. The pointer never has `parts`, which would make readers look for a multi-part checkpoint.
+
+The live files of a large partitioned table are grouped by partition, in log order within each. The footer has the
+bounds of the partition columns in each row group, as text like a file's statistics. So tidelog reads only the row
+groups that a predicate can match.
 """
 
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.log.format import filenames, seal
+from tidelog.log.arrays import Int64Array
+from tidelog.log.format import filenames, seal, statistics
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.format.protocol import has_in_commit_timestamps
-from tidelog.log.format.schema import parquet_columns
-from tidelog.log.state import commit_times
+from tidelog.log.format.schema import columns_of, parquet_columns, physical_name
+from tidelog.log.state import commit_times, files
+from tidelog.log.state.checkpoint_reader import BOUNDS_KEY, HEAD_KEY, FilesKnown
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
@@ -30,6 +38,11 @@ _LOGGER = logger(__name__)
 
 # Small enough that a reader's threads can share a large table's row groups and keep one in memory.
 _ROW_GROUP_ROWS = 2**17
+# With fewer live files, reading some row groups would not be faster than reading all.
+_GROUPED_FILES = 2**14
+# How many row groups the grouped files take, unless these would be shorter than that: each makes the footer longer.
+_GROUPS = 64
+_MOST_NUMBERS = 2**40
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
 _PROTOCOL_FIELDS = [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]
@@ -56,8 +69,13 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     The rows keep the order of `state`. All tombstones in `state` are written: the caller has dropped the expired ones.
     An existing checkpoint holds the same state and is left alone.
     """
-    table = _to_table(head, state)
+    adds, bounds = _grouped(state, head.metadata, store.url)
+    table = _to_table(head, FileState(adds, state.removes))
     head_rows = table.num_rows - state.adds.num_rows - state.removes.num_rows
+    # The few rows that are not files get a separate row group, so that a reader can skip what it does not need.
+    files_start = head_rows + state.removes.num_rows
+    starts = [0, *range(head_rows, files_start, _ROW_GROUP_ROWS)]
+    starts += range(files_start, table.num_rows, _group_rows(state.adds.num_rows) if bounds else _ROW_GROUP_ROWS)
     buffer = io.BytesIO()
     # Paths and statistics rarely repeat, so building dictionaries for them would be wasted work.
     plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
@@ -65,11 +83,13 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:
-        writer.add_key_value_metadata(_commit_times(store, head))
-        # The few rows that are not files get a separate row group, so that a reader can skip what it does not need.
-        writer.write_table(table.slice(0, head_rows))
-        writer.write_table(table.slice(head_rows), row_group_size=_ROW_GROUP_ROWS)
-    content = seal.seal_parquet(buffer.getvalue(), head.version)
+        writer.add_key_value_metadata({**_commit_times(store, head), HEAD_KEY: _files_known(head, state)})
+        if bounds:
+            listed = [None] * (len(starts) - len(bounds)) + bounds
+            writer.add_key_value_metadata({BOUNDS_KEY: msgspec.json.encode(listed).decode()})
+        for start, end in pairwise([*starts, table.num_rows]):
+            writer.write_table(table.slice(start, end - start), row_group_size=end - start)
+    content = seal.seal_parquet(buffer.getvalue(), head.version, _row_group_ends(buffer))
     try:
         store.put_if_absent(filenames.checkpoint_path(head.version), content)
     except FileExistsError:
@@ -101,6 +121,67 @@ def _commit_times(store: Store, head: Head) -> dict[str, str]:
 def totals_of(state: FileState) -> Totals:
     """Count the totals of `state`."""
     return Totals(state.adds.num_rows, pc.sum(state.adds["size"]).as_py() or 0)
+
+
+def _row_group_ends(content: io.BytesIO) -> list[int]:
+    """Where each row group of a parquet file ends."""
+    metadata = pq.read_metadata(content)
+    ends = []
+    for number in range(metadata.num_row_groups):
+        last = metadata.row_group(number).column(metadata.num_columns - 1)
+        start = last.dictionary_page_offset if last.has_dictionary_page else last.data_page_offset
+        ends.append(start + last.total_compressed_size)
+    return ends
+
+
+# --- files grouped by partition ---------------------------------------------------------------------------------------
+
+
+def _group_rows(num_files: int) -> int:
+    return max(_GROUPED_FILES, -(-num_files // _GROUPS))
+
+
+def _grouped(state: FileState, metadata: Metadata, path: str) -> tuple[pa.Table, list[str]]:
+    """The live files grouped by partition, and the statistics of the partition values in each row group of them.
+
+    If there are few, or a file's partition value is not known, they are as they were, without statistics.
+    """
+    if not metadata.partition_columns or state.adds.num_rows <= _GROUPED_FILES:
+        return state.adds, []
+    columns = {}
+    for name in metadata.partition_columns:
+        field = columns_of(metadata, path).field(name)
+        values, known = state.values.partition(physical_name(field), field.type)
+        if not pc.all(known, min_count=0).as_py():
+            return state.adds, []
+        columns[physical_name(field)] = values
+    numbers = _partition_numbers(list(columns.values()))
+    partitions, adds = pa.table(columns), state.adds
+    if (np.diff(numbers) < 0).any():
+        small = numbers.max() <= np.iinfo(np.uint16).max  # such numbers are sorted in a tenth of the time
+        order = np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
+        partitions, adds = partitions.take(pa.array(order)), files.rearranged(adds, order, files.POOL)
+    length = _group_rows(adds.num_rows)
+    return adds, [statistics.collect(partitions.slice(start, length)) for start in range(0, adds.num_rows, length)]
+
+
+def _partition_numbers(columns: list[pa.ChunkedArray]) -> Int64Array:
+    """A number for each file, which grows with the values of its partition; null is greater than all others."""
+    numbers, span = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        codes = column.combine_chunks().dictionary_encode()
+        count = len(codes.dictionary)
+        ranks = np.append(np.argsort(pc.sort_indices(codes.dictionary).to_numpy()), count)
+        if span * (count + 1) > _MOST_NUMBERS:
+            numbers = np.unique(numbers, return_inverse=True)[1]
+            span = len(numbers)
+        numbers, span = numbers * (count + 1) + ranks[pc.fill_null(codes.indices, count).to_numpy()], span * (count + 1)
+    return numbers
+
+
+def _files_known(head: Head, state: FileState) -> str:
+    totals = totals_of(state)
+    return msgspec.json.encode(FilesKnown(totals.num_files, totals.size_bytes, head.partition_folders)).decode()
 
 
 def _to_table(head: Head, state: FileState) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.state import checkpoint_writer, files
@@ -34,4 +36,7 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
         store.delete(filenames.checksum_path(head.version))
     retention_ms = properties.duration_ms(head.metadata.configuration, properties.DELETED_FILE_RETENTION)
     retained = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
-    checkpoint_writer.write_checkpoint(store, counted, retained)
+    state.uses_partition_folders()
+    checkpoint_writer.write_checkpoint(
+        store, replace(counted, partition_folders=state.head.partition_folders), retained
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -14,7 +15,7 @@ from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavai
 from tidelog.log.format import commit_info, hive_paths
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
-from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
+from tidelog.log.state.checkpoint_reader import MatchBounds, UnreadableCheckpointError
 from tidelog.log.state.commits import is_there
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
@@ -28,6 +29,8 @@ _LOGGER = logger(__name__)
 # A writer that never needs the file list would keep every commit it saw. Beyond this many it drops them, and reads the
 # log again if it needs the files after all.
 _MAX_PENDING_COMMITS = 256
+# A version of which parts were read so often is read whole, which makes each further look faster.
+_MAX_PARTS = 16
 
 
 class LogState:
@@ -50,6 +53,7 @@ class LogState:
         self._store = store
         self._base = base
         self._pending = tuple(pending)
+        self._parts_read = 0
         self._lock = Lock()
 
     def files(self) -> FileState:
@@ -61,6 +65,24 @@ class LogState:
                 self._base = files.apply(self._base, self._pending)
                 self._pending = ()
             return self._base
+
+    def files_within(self, matches: MatchBounds) -> FileState:
+        """The live files that can matter, and perhaps others; all of them, if they are loaded or cannot be told apart.
+
+        The first calls may read a part of a checkpoint, and commits.
+        """
+        with self._lock:
+            base, pending = self._base, self._pending
+            is_part = isinstance(base, Segment) and self._parts_read < _MAX_PARTS
+            self._parts_read += is_part
+        if is_part and isinstance(base, Segment) and base.checkpoint is not None:
+            # The files may have been cleaned up since the log was listed, or be damaged; `files` knows what to do.
+            with suppress(CorruptLogError):
+                found = checkpoint_reader.read_matching_files(self._store, base.checkpoint, matches)
+                if found is not None:
+                    since = chain.from_iterable(commits.commit_blocks(self._store, base.commit_versions))
+                    return files.apply(found, chain(since, pending))
+        return self.files()
 
     def replayed(self) -> Head:
         """The head from checkpoint and commits only, with totals counted from the files. May read all of them."""
@@ -79,8 +101,10 @@ class LogState:
             return False
         known = self.head.partition_folders
         if known is None:
-            paths: Iterable[str] = (path.as_py() for path in self.files().adds["path"])
-            known = hive_paths.is_any_inside(paths, metadata.partition_columns)
+            columns = metadata.partition_columns
+            # Piece by piece, because often one of the first tells.
+            pieces = (paths.filter(pc.match_substring(paths, "=")) for paths in self.files().adds["path"].chunks)
+            known = any(hive_paths.is_any_inside((path.as_py() for path in paths), columns) for paths in pieces)
             with self._lock:
                 is_same = self._replayed is self.head
                 self.head = replace(self.head, partition_folders=known)

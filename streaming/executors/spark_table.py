@@ -23,7 +23,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
-from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.rules import RowRules
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.loader import LogState
@@ -282,7 +282,7 @@ class SparkTable:
 def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
-    return to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
+    return to_adds(prune_state(state, tree, writer.schema, writer.metadata).files)
 
 
 def _write_rows(

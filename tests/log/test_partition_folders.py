@@ -258,10 +258,25 @@ def test_an_insert_does_not_load_the_files_to_know_the_layout(
     assert not loads
 
 
-def test_it_loads_them_once_if_only_a_checkpoint_can_say_it(loads: list[int]) -> None:
+def test_a_checkpoint_of_tidelog_says_it(loads: list[int]) -> None:
     for actions, is_inside in (([in_folder("a", "a")], True), ([OUTSIDE], False)):
         store = foreign(actions)
         clean_up_before(opened(store), 1)
+        put_commit(store, 2, SetTransaction(app_id="a", version=1))
+        table = opened(store)
+        loads.clear()
+        assert inserted(table) is is_inside
+        assert not loads
+
+
+def test_it_loads_them_once_if_only_the_checkpoint_of_another_engine_can_say_it(loads: list[int]) -> None:
+    for actions, is_inside in (([in_folder("a", "a")], True), ([OUTSIDE], False)):
+        store = foreign(actions)
+        clean_up_before(opened(store), 1)
+        rows = pq.read_table(io.BytesIO(store.read(filenames.checkpoint_path(1))))
+        buffer = io.BytesIO()
+        pq.write_table(rows.replace_schema_metadata(None), buffer)
+        store.replace(filenames.checkpoint_path(1), buffer.getvalue())
         put_commit(store, 2, SetTransaction(app_id="a", version=1))
         for path in store.names("_delta_log"):
             assert not path.endswith(".crc")
