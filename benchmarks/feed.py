@@ -42,7 +42,7 @@ class Sizes:
 
 QUICK = Sizes(rows=2000, small_files=8, reads=1, repetitions=1)
 
-PARTS = ("scan", "object_store", "batch", "ways", "stream", "latency", "planning")
+PARTS = ("scan", "object_store", "batch", "ways", "stream", "latency", "planning", "many_files")
 
 
 class FeedBench:
@@ -95,6 +95,10 @@ class FeedBench:
     def planning(self) -> None:
         """Plan a micro-batch of many new versions on a table of many files: from the look at the log to the tasks."""
         feed_planning.measure(self._report, self._work, quick=self._sizes is QUICK)
+
+    def many_files(self) -> None:
+        """Wait for the first row of a table of many files."""
+        feed_ways.measure_many_files(self._report, quick=self._sizes is QUICK, session=self._spark)
 
     @cached_property
     def _spark(self) -> Any:

@@ -24,6 +24,7 @@ class Sizes:
 
     files: int = 1_000_000
     commits: int = 100
+    partitions: int = 1000
     timeline: int = 100_000
     short_log: int = 10
     long_log: int = 10_000
@@ -34,11 +35,20 @@ class Sizes:
 
 
 QUICK = Sizes(
-    files=200, commits=4, timeline=40, short_log=2, long_log=20, appends=3, refreshes=2, lookups=2, repetitions=1
+    files=200,
+    commits=4,
+    partitions=5,
+    timeline=40,
+    short_log=2,
+    long_log=20,
+    appends=3,
+    refreshes=2,
+    lookups=2,
+    repetitions=1,
 )
 
 
-CASES = ("open_and_list", "write_checkpoint", "refresh", "append", "lookup", "long_tail", "start")
+CASES = ("open_and_list", "one_partition", "write_checkpoint", "refresh", "append", "lookup", "long_tail", "start")
 
 
 class LogBench:
@@ -57,6 +67,14 @@ class LogBench:
         for writer, time_goal, memory_goal in ((TIDELOG, Goal(0.25), None), (DELTALAKE, Goal(0.5), Goal(0.8))):
             path = tables.checkpointed(files, commits, writer)
             self._open(f"open_list_checkpoint_by_{writer}", path, time_goal, memory_goal)
+
+    def one_partition(self) -> None:
+        """Open a table, and read one of its many partitions or delete a row of it."""
+        source = tables.one_real_partition(self._sizes.files, self._sizes.partitions)
+        for case in ("scan_partition", "delete_row"):
+            found = self._measure(case, lambda work: {"path": str(tables.clone(source, work))})
+            self._report.figure(case, "ms", pick(found, "milliseconds"), Goal(60, TIDELOG))
+            self._report.figure(f"{case}_memory", "MB", pick(found, "peak_mb"), Goal(250, TIDELOG))
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint to disk, with the state already in memory."""

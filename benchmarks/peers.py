@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from benchmarks import tables
@@ -24,11 +25,27 @@ Action: TypeAlias = Callable[..., dict[str, float]]
 
 # Files and commits of a table that a process opens first, so that imports are not measured.
 _TINY = (10, 2)
+# Files and partitions of such a table.
+_FEW = (20, 2)
 # The first commits of a process are slower.
 _WARM_UP = 2
 # No table has files with numbers from here on when it is made.
 _NEW_FILES = 10**8
 _SPARK_MEMORY = "6g"
+
+
+# The partition that exists of `tables.one_real_partition`.
+_REAL = "p = 'real'"
+
+
+def _of_partition(path: str, act: Callable[[str], object]) -> dict[str, float]:
+    """The milliseconds of what is done with the real partition of a table, after the same with a small table."""
+    small = tables.one_real_partition(*_FEW)
+    with TemporaryDirectory(prefix="tidelog-bench-") as folder:
+        act(str(tables.clone(small, Path(folder) / "table")))
+    with timed() as spent:
+        act(path)
+    return {"milliseconds": spent["seconds"] * 1000, "peak_mb": spent["peak_mb"]}
 
 
 class Tidelog:
@@ -41,6 +58,16 @@ class Tidelog:
         with timed() as spent:
             _ = Table.open(path).at().files()
         return spent
+
+    def scan_partition(self, path: str) -> dict[str, float]:
+        from tidelog.log import Table
+
+        return _of_partition(path, lambda table: Table.open(table).scan(_REAL).to_arrow())
+
+    def delete_row(self, path: str) -> dict[str, float]:
+        from tidelog.log import Table
+
+        return _of_partition(path, lambda table: Table.open(table).delete(f"{_REAL} AND id = 5"))
 
     def write_checkpoint(self, path: str) -> dict[str, float]:
         from tidelog.log import Table
@@ -120,6 +147,19 @@ class Tidelog:
 
 class Deltalake:
     """deltalake (delta-rs), through its public API."""
+
+    def scan_partition(self, path: str) -> dict[str, float]:
+        from deltalake import DeltaTable, QueryBuilder
+
+        def scan(table: str) -> Any:
+            return QueryBuilder().register("t", DeltaTable(table)).execute(f"SELECT * FROM t WHERE {_REAL}").read_all()
+
+        return _of_partition(path, scan)
+
+    def delete_row(self, path: str) -> dict[str, float]:
+        from deltalake import DeltaTable
+
+        return _of_partition(path, lambda table: DeltaTable(table).delete(f"{_REAL} AND id = 5"))
 
     def open_list(self, path: str) -> dict[str, float]:
         from deltalake import DeltaTable

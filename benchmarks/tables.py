@@ -25,6 +25,9 @@ TAIL = 10
 # No table has files with numbers from here on when it is made.
 _BEYOND = 10**9
 
+# The files that exist of a table of many, and the rows of each.
+_REAL_FILES, _REAL_ROWS = 10, 20_000
+
 _FIELDS = (("id", "long"), ("ts", "timestamp"), ("v", "double"), ("name", "string"), ("p", "string"))
 _SCHEMA = json.dumps(
     {
@@ -50,6 +53,31 @@ def many_partitions(files: int, partitions: int) -> Path:
         _checkpoint(path)
 
     return _cached(f"files-{files}-partitions-{partitions}", make)
+
+
+def one_real_partition(files: int, partitions: int) -> Path:
+    """The table of `many_partitions`, in which tidelog wrote ten more files, the only real ones, in a partition `real`.
+
+    They are larger than the others, so that Spark reads them first. There is a checkpoint of the newest version.
+    """
+
+    def make(path: Path) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        from tidelog.log import Table
+
+        clone(many_partitions(files, partitions), path)
+        table, randomness = Table.open(str(path)), np.random.default_rng(1)
+        for number in range(_REAL_FILES):
+            ids = pa.array(np.arange(number * _REAL_ROWS, (number + 1) * _REAL_ROWS))
+            times = pa.array(np.full(_REAL_ROWS, START_MS * 1000)).cast(pa.timestamp("us", "UTC"))
+            names, real = pa.array(["name"] * _REAL_ROWS), pa.array(["real"] * _REAL_ROWS)
+            columns = [ids, times, pa.array(randomness.random(_REAL_ROWS)), names, real]
+            table.insert(pa.table(columns, names=[name for name, _ in _FIELDS]))
+        _checkpoint(path)
+
+    return _cached(f"files-{files}-partitions-{partitions}-real", make)
 
 
 def checkpointed(files: int, commits: int, writer: str) -> Path:

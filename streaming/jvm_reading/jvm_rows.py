@@ -6,9 +6,10 @@ others.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from tidelog.streaming.jvm_reading.spark_conditions import condition
 
 # No part is empty or begins with a dot, the last one not with an underscore either, and nothing is encoded.
 _PLAIN_PATH = r"^(?:[^/.:%?#\\][^/:%?#\\]*/)*[^/._:%?#\\][^/:%?#\\]*$"
+_PLAIN = re.compile(_PLAIN_PATH)
 
 
 def jvm_rows(
@@ -158,6 +160,7 @@ class _Reading:
             return groups, list(changes)
         rest: list[Any] = []
         blocks = 0
+        names_of = cache(partial(constant_names, self._selection.read_schema, of_snapshot=self._of_snapshot))
         for change in changes:
             if not is_file_readable(change):
                 rest.append(change)
@@ -168,7 +171,7 @@ class _Reading:
                 blocks -= dead_rows.max_blocks(change)
                 rest.append(change)
                 continue
-            names = constant_names(change, self._selection.read_schema, of_snapshot=self._of_snapshot)
+            names = names_of(tuple(change.partition_values), change.change_type is not None)
             groups[names, has_positions].append(change)
         return groups, rest
 
@@ -288,6 +291,8 @@ def is_file_readable(change: Any) -> bool:
     """Whether the unit is one file, of known size, at a plain path below the table's root."""
     if not isinstance(change, ChangeFile) or change.size_bytes <= 0 or paths.is_absolute(change.file.path):
         return False
+    if _PLAIN.match(change.file.path):
+        return True
     parts = paths.to_storage_path(change.file.path).split("/")
     # Spark's scan leaves out files whose names begin in this way. Hadoop resolves parts such as `..`, which object
     # stores do not.
@@ -313,12 +318,21 @@ def _is_readable(field: pa.Field) -> bool:
     return _is_readable(kind.value_field) if pt.is_list(kind) else True
 
 
-def constant_names(change: ChangeFile, schema: pa.Schema, *, of_snapshot: bool) -> tuple[str, ...]:
-    """The columns of `schema` whose values the log has, in its order. All other columns are in the file."""
+def constant_names(
+    schema: pa.Schema,
+    partition_columns: Sequence[str],
+    has_change_type: bool,  # noqa: FBT001 - `cache` takes it by position
+    *,
+    of_snapshot: bool,
+) -> tuple[str, ...]:
+    """The columns of `schema` whose values the log has, in its order. All other columns are in the file.
+
+    The log has the partition columns, by their names in files, and perhaps the type of all changes of a file.
+    """
     own = set() if of_snapshot else {COMMIT_VERSION, COMMIT_TIMESTAMP}
-    if not of_snapshot and change.change_type is not None:
+    if not of_snapshot and has_change_type:
         own.add(CHANGE_TYPE)
-    return tuple(field.name for field in schema if field.name in own or physical_name(field) in change.partition_values)
+    return tuple(field.name for field in schema if field.name in own or physical_name(field) in partition_columns)
 
 
 def constant_columns(
