@@ -152,6 +152,7 @@ class Sidecar(_Action, frozen=True, gc=False):
     path: str
     size_in_bytes: Long
     modification_time: Long
+    tags: dict[str, str | None] | None = None
 
 
 class DomainMetadata(_Action, frozen=True, gc=False):

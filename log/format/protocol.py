@@ -192,6 +192,11 @@ def is_dropped(protocol: Protocol) -> bool:
     return DROPPED in (protocol.writer_features or ())
 
 
+def may_have_sidecars(protocol: Protocol) -> bool:
+    """Whether checkpoints of the table can have sidecars (V2)."""
+    return "v2Checkpoint" in (protocol.writer_features or ())
+
+
 def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether the table's commits carry an in-commit timestamp."""
     listed = "inCommitTimestamp" in (protocol.writer_features or ())

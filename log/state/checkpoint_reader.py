@@ -62,6 +62,9 @@ MatchBounds: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
 """Tells of each statistics text of partition values whether a file within these bounds can matter."""
 
 
+# Tags of sidecars that tidelog wrote: for which version, how many live files it has, and the statistics of their
+# partition values.
+VERSION_TAG, FILES_TAG, BOUNDS_TAG = "tidelog.version", "tidelog.files", "tidelog.partitionBounds"
 HEAD_KEY = "tidelog.head"
 """In the footer, as JSON: what the head knows of the files (`FilesKnown`)."""
 
@@ -189,8 +192,8 @@ def _require_size(found: int, expected: int | None) -> None:
         raise ValueError(f"it has {found} bytes, which are too many to read at once")
 
 
-def _require_intact(source: Any, version: int, groups: Sequence[int]) -> seal.ParquetSeal | None:
-    """The file's seal, if it has one. Raises ValueError if it is broken, in these row groups or the footer."""
+def _require_intact(source: Any, version: int, groups: Sequence[int] | None) -> seal.ParquetSeal | None:
+    """The file's seal, if it has one. Raises ValueError if it is broken, in these row groups, or for None anywhere."""
     found = seal.seal_of_parquet(source, version)
     if found is not None and not found.is_intact(groups):
         raise ValueError("its checksum is wrong")
@@ -285,16 +288,19 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
         _require_distinct([sidecar.path for sidecar in sidecars])
     except ValueError as error:
         raise _unreadable(store, "its sidecars", error) from error
-    pieces.extend(_read_sidecar(store, sidecar, checkpoint.version) for sidecar in sidecars)
+    pieces.extend(read_sidecar(store, sidecar, checkpoint.version) for sidecar in sidecars)
     return FileState(
         pa.concat_tables([piece.adds for piece in pieces]), pa.concat_tables([piece.removes for piece in pieces])
     )
 
 
-def read_matching_files(store: Store, checkpoint: CheckpointFiles, matches: MatchBounds) -> FileState | None:
+def read_matching_files(
+    store: Store, checkpoint: CheckpointFiles, matches: MatchBounds, *, has_sidecars: bool
+) -> FileState | None:
     """Read the live files of a checkpoint that can matter, and perhaps others, but no tombstones.
 
-    None if the checkpoint cannot be read in part. Raises UnreadableCheckpointError.
+    `has_sidecars` is whether it may have any. None if the checkpoint cannot be read in part. Raises
+    UnreadableCheckpointError.
     """
     if len(checkpoint.names) != 1 or not checkpoint.names[0].endswith(".parquet"):
         return None
@@ -303,7 +309,55 @@ def read_matching_files(store: Store, checkpoint: CheckpointFiles, matches: Matc
         found = read_matching_adds(store.open_input(path), checkpoint.version, matches)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(store, path, error) from error
-    return None if found is None else _from_columns(store, {"add": found})
+    if found is None:
+        return _matching_sidecars(store, checkpoint, matches) if has_sidecars else None
+    return _from_columns(store, {"add": found})
+
+
+def _matching_sidecars(store: Store, checkpoint: CheckpointFiles, matches: MatchBounds) -> FileState | None:
+    """The live files in the sidecars that can matter; None if the checkpoint does not say which, or if too many can."""
+    sidecars = read_sidecars(store, checkpoint)
+    if not sidecars or any(sidecar.tags is None or FILES_TAG not in sidecar.tags for sidecar in sidecars):
+        return None
+    bounds = [tags[BOUNDS_TAG] for sidecar in sidecars if (tags := sidecar.tags or {}).get(BOUNDS_TAG)]
+    answers = dict(zip(bounds, matches([text for text in bounds if text]), strict=True))
+    chosen = [
+        sidecar
+        for sidecar in sidecars
+        if (tags := sidecar.tags or {})[FILES_TAG] != "0" and answers.get(tags.get(BOUNDS_TAG), True)
+    ]
+    if len(chosen) > _MOST_GROUPS * len(sidecars):
+        return None
+    adds = [read_sidecar(store, sidecar, checkpoint.version).adds for sidecar in chosen]
+    return FileState(pa.concat_tables([files.EMPTY.adds, *adds]), files.EMPTY.removes)
+
+
+def read_sidecars(store: Store, checkpoint: CheckpointFiles) -> list[Sidecar]:
+    """The sidecars of a checkpoint in one parquet file. Raises UnreadableCheckpointError."""
+    path = f"{filenames.LOG_FOLDER}/{checkpoint.names[0]}"
+    columns, _ = _read_columns(store, path, checkpoint.version, ["sidecar"])
+    return [_convert(store, row, Sidecar) for row in _rows(store, columns, "sidecar")]
+
+
+def read_live_paths(store: Store, sidecar: Sidecar, version: int) -> pa.ChunkedArray:
+    """The paths of the live files in a sidecar that tidelog wrote. Raises UnreadableCheckpointError."""
+    path = _sidecar_path(sidecar.path)
+    try:
+        source = store.open_input(path)
+        if isinstance(source, pa.PythonFile):
+            source = pa.BufferReader(read_whole(source))  # noqa: TID251 - the buffer is Arrow's
+        _require_intact(source, sealed_version(sidecar, version), groups=None)
+        with pq.ParquetFile(source, pre_buffer=False) as parquet:
+            adds = parquet.read(columns=["add.path"], use_threads=False)["add"]
+            return pc.struct_field(adds, "path").drop_null()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(store, path, error) from error
+
+
+def sealed_version(sidecar: Sidecar, version: int) -> int:
+    """The version that a sidecar was written for, if it is one of tidelog's; else that of the checkpoint."""
+    text = (sidecar.tags or {}).get(VERSION_TAG)
+    return int(text) if text is not None and text.isdecimal() else version
 
 
 def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
@@ -354,9 +408,11 @@ def _sidecar_path(path: str) -> str:
     return f"{filenames.SIDECAR_FOLDER}/{path.rsplit('/', 1)[-1]}"
 
 
-def _read_sidecar(store: Store, sidecar: Sidecar, version: int) -> FileState:
+def read_sidecar(store: Store, sidecar: Sidecar, version: int) -> FileState:
+    """The files in a sidecar of a checkpoint of `version`. Raises UnreadableCheckpointError."""
     path = _sidecar_path(sidecar.path)
-    columns, _ = _read_columns(store, path, version, ["add", "remove"], size=sidecar.size_in_bytes)
+    written = sealed_version(sidecar, version)
+    columns, _ = _read_columns(store, path, written, ["add", "remove"], size=sidecar.size_in_bytes)
     return _from_columns(store, columns)
 
 

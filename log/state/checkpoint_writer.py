@@ -11,6 +11,7 @@ groups that a predicate can match.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 from tidelog.log.arrays import Int64Array
 from tidelog.log.format import filenames, seal, statistics
 from tidelog.log.format.actions import Metadata, encode_action
-from tidelog.log.format.protocol import has_in_commit_timestamps
+from tidelog.log.format.protocol import has_in_commit_timestamps, may_have_sidecars
 from tidelog.log.format.schema import columns_of, parquet_columns, physical_name
 from tidelog.log.state import commit_times, files
 from tidelog.log.state.checkpoint_reader import BOUNDS_KEY, HEAD_KEY, FilesKnown
@@ -39,7 +40,7 @@ _LOGGER = logger(__name__)
 # Small enough that a reader's threads can share a large table's row groups and keep one in memory.
 _ROW_GROUP_ROWS = 2**17
 # With fewer live files, reading some row groups would not be faster than reading all.
-_GROUPED_FILES = 2**14
+GROUPED_FILES = 2**14
 # How many row groups the grouped files take, unless these would be shorter than that: each makes the footer longer.
 _GROUPS = 64
 _MOST_NUMBERS = 2**40
@@ -69,13 +70,34 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     The rows keep the order of `state`. All tombstones in `state` are written: the caller has dropped the expired ones.
     An existing checkpoint holds the same state and is left alone.
     """
-    adds, bounds = _grouped(state, head.metadata, store.url)
-    table = _to_table(head, FileState(adds, state.removes))
+    adds, bounds = grouped(state, head.metadata, store.url)
+    table = head_table(head, FileState(adds, state.removes))
     head_rows = table.num_rows - state.adds.num_rows - state.removes.num_rows
     # The few rows that are not files get a separate row group, so that a reader can skip what it does not need.
     files_start = head_rows + state.removes.num_rows
     starts = [0, *range(head_rows, files_start, _ROW_GROUP_ROWS)]
-    starts += range(files_start, table.num_rows, _group_rows(state.adds.num_rows) if bounds else _ROW_GROUP_ROWS)
+    starts += range(files_start, table.num_rows, group_rows(state.adds.num_rows) if bounds else _ROW_GROUP_ROWS)
+    facts = {**commit_anchors(store, head), HEAD_KEY: files_known(head, totals_of(state))}
+    if bounds:
+        facts[BOUNDS_KEY] = msgspec.json.encode([None] * (len(starts) - len(bounds)) + bounds).decode()
+    content = parquet_of(table, starts, facts, head.version)
+    try:
+        store.put_if_absent(filenames.checkpoint_path(head.version), content)
+    except FileExistsError:
+        return int(table.num_rows)
+    point_to(store, head.version, table.num_rows, len(content), state.adds.num_rows)
+    return int(table.num_rows)
+
+
+def point_to(store: Store, version: int, actions: int, size_bytes: int, num_files: int) -> None:
+    """Move the pointer to a new checkpoint. It never goes back, for example to a table that was dropped."""
+    if (pointed_version(store) or 0) <= version:
+        pointer = {"version": version, "size": actions, "sizeInBytes": size_bytes, "numOfAddFiles": num_files}
+        store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
+
+
+def parquet_of(table: pa.Table, starts: list[int], facts: dict[str, str], version: int) -> bytes:
+    """A sealed parquet file of actions, whose row groups start at these rows, with `facts` in its footer."""
     buffer = io.BytesIO()
     # Paths and statistics rarely repeat, so building dictionaries for them would be wasted work.
     plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
@@ -83,29 +105,13 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:
-        writer.add_key_value_metadata({**_commit_times(store, head), HEAD_KEY: _files_known(head, state)})
-        if bounds:
-            listed = [None] * (len(starts) - len(bounds)) + bounds
-            writer.add_key_value_metadata({BOUNDS_KEY: msgspec.json.encode(listed).decode()})
+        writer.add_key_value_metadata(facts)
         for start, end in pairwise([*starts, table.num_rows]):
             writer.write_table(table.slice(start, end - start), row_group_size=end - start)
-    content = seal.seal_parquet(buffer.getvalue(), head.version, _row_group_ends(buffer))
-    try:
-        store.put_if_absent(filenames.checkpoint_path(head.version), content)
-    except FileExistsError:
-        return int(table.num_rows)
-    pointer = {
-        "version": head.version,
-        "size": table.num_rows,
-        "sizeInBytes": len(content),
-        "numOfAddFiles": state.adds.num_rows,
-    }
-    if (pointed_version(store) or 0) <= head.version:  # it never goes back, for example to a table that was dropped
-        store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
-    return int(table.num_rows)
+    return seal.seal_parquet(buffer.getvalue(), version, _row_group_ends(buffer))
 
 
-def _commit_times(store: Store, head: Head) -> dict[str, str]:
+def commit_anchors(store: Store, head: Head) -> dict[str, str]:
     """What lets a reader look up commit times without a look at every commit; nothing if that is not known."""
     if has_in_commit_timestamps(head.protocol, head.metadata):
         return {}
@@ -137,16 +143,17 @@ def _row_group_ends(content: io.BytesIO) -> list[int]:
 # --- files grouped by partition ---------------------------------------------------------------------------------------
 
 
-def _group_rows(num_files: int) -> int:
-    return max(_GROUPED_FILES, -(-num_files // _GROUPS))
+def group_rows(num_files: int) -> int:
+    """How many of so many files are in one row group, or in one sidecar."""
+    return max(GROUPED_FILES, -(-num_files // _GROUPS))
 
 
-def _grouped(state: FileState, metadata: Metadata, path: str) -> tuple[pa.Table, list[str]]:
+def grouped(state: FileState, metadata: Metadata, path: str) -> tuple[pa.Table, list[str]]:
     """The live files grouped by partition, and the statistics of the partition values in each row group of them.
 
     If there are few, or a file's partition value is not known, they are as they were, without statistics.
     """
-    if not metadata.partition_columns or state.adds.num_rows <= _GROUPED_FILES:
+    if not metadata.partition_columns or state.adds.num_rows <= GROUPED_FILES:
         return state.adds, []
     columns = {}
     for name in metadata.partition_columns:
@@ -161,7 +168,7 @@ def _grouped(state: FileState, metadata: Metadata, path: str) -> tuple[pa.Table,
         small = numbers.max() <= np.iinfo(np.uint16).max  # such numbers are sorted in a tenth of the time
         order = np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
         partitions, adds = partitions.take(pa.array(order)), files.rearranged(adds, order, files.POOL)
-    length = _group_rows(adds.num_rows)
+    length = group_rows(adds.num_rows)
     return adds, [statistics.collect(partitions.slice(start, length)) for start in range(0, adds.num_rows, length)]
 
 
@@ -179,12 +186,13 @@ def _partition_numbers(columns: list[pa.ChunkedArray]) -> Int64Array:
     return numbers
 
 
-def _files_known(head: Head, state: FileState) -> str:
-    totals = totals_of(state)
+def files_known(head: Head, totals: Totals) -> str:
+    """What the footer says of the live files, as JSON."""
     return msgspec.json.encode(FilesKnown(totals.num_files, totals.size_bytes, head.partition_folders)).decode()
 
 
-def _to_table(head: Head, state: FileState) -> pa.Table:
+def head_table(head: Head, state: FileState, more: Mapping[str, pa.Array] | None = None) -> pa.Table:
+    """The actions of a checkpoint: what the head has, `more`, and the files."""
     protocol = msgspec.to_builtins(head.protocol)
     fields = _PROTOCOL_FIELDS + [
         (name, pa.list_(pa.string())) for name in ("readerFeatures", "writerFeatures") if name in protocol
@@ -197,13 +205,14 @@ def _to_table(head: Head, state: FileState) -> pa.Table:
     }
     if not head.domains:
         del columns["domainMetadata"]
-    if "v2Checkpoint" in (head.protocol.writer_features or ()):
+    if may_have_sidecars(head.protocol):
         columns["checkpointMetadata"] = pa.array([{"version": head.version}], _CHECKPOINT_METADATA)
-    columns |= {"remove": _nest(state.removes), "add": _nest(state.adds)}
-    return _stack(columns)
+    columns |= more or {}
+    columns |= {"remove": nested(state.removes), "add": nested(state.adds)}
+    return stacked(columns)
 
 
-def _stack(columns: dict[str, Any]) -> pa.Table:
+def stacked(columns: dict[str, Any]) -> pa.Table:
     """A table with one row per value of any column; the other columns are null in that row."""
     total = sum(len(values) for values in columns.values())
     before = 0
@@ -217,7 +226,8 @@ def _stack(columns: dict[str, Any]) -> pa.Table:
     return pa.table(stacked)
 
 
-def _nest(table: pa.Table) -> pa.ChunkedArray:
+def nested(table: pa.Table) -> pa.ChunkedArray:
+    """The rows as structs."""
     chunks = [batch.to_struct_array() for batch in table.to_batches()]
     return pa.chunked_array(chunks, pa.struct(list(table.schema)))
 

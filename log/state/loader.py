@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format import commit_info, hive_paths
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
+from tidelog.log.format.protocol import may_have_sidecars
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
 from tidelog.log.state.checkpoint_reader import MatchBounds, UnreadableCheckpointError
 from tidelog.log.state.commits import is_there
@@ -78,7 +79,9 @@ class LogState:
         if is_part and isinstance(base, Segment) and base.checkpoint is not None:
             # The files may have been cleaned up since the log was listed, or be damaged; `files` knows what to do.
             with suppress(CorruptLogError):
-                found = checkpoint_reader.read_matching_files(self._store, base.checkpoint, matches)
+                found = checkpoint_reader.read_matching_files(
+                    self._store, base.checkpoint, matches, has_sidecars=may_have_sidecars(self.head.protocol)
+                )
                 if found is not None:
                     since = chain.from_iterable(commits.commit_blocks(self._store, base.commit_versions))
                     return files.apply(found, chain(since, pending))
@@ -191,7 +194,7 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
     If a checkpoint cannot be read, an older one is used, or only commits. With `head_known`, meaning that the head was
     already replayed from the same segment, the returned head is None.
     """
-    fold = _HeadFold(store)
+    fold = HeadFold(store)
     unreadable: set[CheckpointFiles] = set()
     base = files.EMPTY
     while segment.checkpoint is not None:
@@ -215,7 +218,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
 
     If the segment has a checkpoint, the files are None: only the checkpoint's few other rows are read for now.
     """
-    fold = _HeadFold(store)
+    fold = HeadFold(store)
     found = fold.through(commits.commit_blocks(store, segment.commit_versions))
     if segment.checkpoint is None:
         state = files.apply(files.EMPTY, chain.from_iterable(found))
@@ -226,7 +229,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
     return fold.head(segment.version, None), None
 
 
-class _HeadFold:
+class HeadFold:
     """Folds the head while the commits pass through on their way to another consumer."""
 
     def __init__(self, store: Store) -> None:

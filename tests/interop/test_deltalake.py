@@ -13,6 +13,7 @@ import pytest
 from tests.compaction_daemon.support import delete_rows
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
+from tidelog.log.state import checkpoint_sidecars, checkpoint_writer
 
 pytestmark = pytest.mark.interop
 
@@ -93,3 +94,26 @@ def test_delta_rs_can_write_to_a_table_with_two_properties_off(tmp_path: Path) -
     assert compact(table).did_anything
     assert sorted(row["n"] for row in by_sql(table, "select n from t")) == [1, 2, 3]
     assert sorted(table.changes(mode="append", after=2).to_arrow()["n"].to_pylist()) == [3]
+
+
+def test_delta_rs_reads_a_large_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one file that is grouped by partition, and with sidecars."""
+    for module in (checkpoint_writer, checkpoint_sidecars):
+        monkeypatch.setattr(module, "GROUPED_FILES", 1)
+    for properties in ({}, {"delta.feature.v2Checkpoint": "supported"}):
+        table = Table.create(str(tmp_path / str(len(properties))), SCHEMA, partition_by=["day"], properties=properties)
+        for commit in range(6):
+            day = START.date() if commit % 2 else None
+            table.insert([{"day": day, "n": commit, "text": "ü", "at": START}])
+        table.checkpoint()
+        table.insert([{"day": None, "n": 6, "text": "later", "at": START}])
+        table.delete("n = 3")
+        table.checkpoint()
+        log = Path(table.path, "_delta_log")
+        assert (log / "_sidecars").exists() == bool(properties)
+        for file in (*log.glob("*.json"), *log.glob("*.crc")):
+            if int(file.name[:20]) < table.version:
+                file.unlink()
+        expected = [{"n": number} for number in (0, 1, 2, 4, 5, 6)]
+        assert by_sql(table, "select n from t order by n") == expected
+        assert Table.open(table.path).scan(columns=["n"]).to_arrow().sort_by("n").to_pylist() == expected

@@ -13,8 +13,11 @@ from tests.interop.delta_spark import DeltaSpark
 from tests.log.support import live_files, put_foreign
 from tidelog.log import Table
 from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.format import filenames
 from tidelog.log.format.actions import DomainMetadata, Protocol
+from tidelog.log.state import checkpoint_reader, checkpoint_sidecars, checkpoint_writer
 from tidelog.log.state.loader import load
+from tidelog.log.state.segment import list_checkpoints
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
@@ -195,3 +198,34 @@ def test_tables_with_iceberg_compatibility_are_refused_with_the_reason(delta: De
     with pytest.raises(UnsupportedFeatureError, match=r"icebergCompatV2.*Iceberg's field ids"):
         table.refresh().insert(data(2))
     assert ours(path) == {(1, 1)}
+
+
+def test_sidecars_of_tidelog(delta: DeltaSpark, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-spark reads a checkpoint whose sidecars tidelog wrote, some of them for the checkpoint before it."""
+    for module in (checkpoint_writer, checkpoint_sidecars):
+        monkeypatch.setattr(module, "GROUPED_FILES", 1)
+    table = create(delta, path, "k BIGINT, v BIGINT", clause="PARTITIONED BY (v)", **{"delta.checkpointPolicy": "v2"})
+    for number in range(6):
+        table.insert(data(number, number + 100, v=number))
+    table.checkpoint()
+    table.insert(data(6, v=6))
+    table.delete("k = 101")
+    table.checkpoint()
+    named = [
+        {sidecar.path for sidecar in checkpoint_reader.read_sidecars(table.store, found)}
+        for found in list_checkpoints(table.store)
+        if found.names == (filenames.checkpoint_path(found.version).rpartition("/")[2],)
+    ][:2]
+    assert named[0] & named[1]
+    log = Path(path, "_delta_log")
+    for file in (*log.glob("0*.json"), *log.glob("0*.crc")):
+        if int(file.name[:20]) < table.version:
+            file.unlink()
+    expected = {(number + more, number) for number in range(6) for more in (0, 100)} - {(101, 1)} | {(6, 6)}
+    assert theirs(delta, path) == expected
+    delta.sql(f"INSERT INTO delta.`{path}` VALUES (500, 5)")
+    delta.checkpoint(path)
+    assert ours(path) == theirs(delta, path) == expected | {(500, 5)}
+    Table.open(path).insert(data(7, v=7))
+    Table.open(path).checkpoint()
+    assert ours(path) == theirs(delta, path) == expected | {(500, 5), (7, 7)}

@@ -29,7 +29,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("city", pa.string(
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_writer, "_GROUPED_FILES", 10)
+    monkeypatch.setattr(checkpoint_writer, "GROUPED_FILES", 10)
 
 
 @pytest.fixture
