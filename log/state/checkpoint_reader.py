@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -51,6 +52,8 @@ _WHOLE_BYTES = 2**26
 _PIECE_BYTES = 2**20
 
 
+_T = TypeVar("_T")
+_U = TypeVar("_U")
 BOUNDS_KEY = "tidelog.partitionBounds"
 """In the footer: for each row group the statistics of its files' partition values as JSON, null if it has none."""
 # A file on an object store up to this size is read whole: a request takes as long as that.
@@ -288,7 +291,7 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
         _require_distinct([sidecar.path for sidecar in sidecars])
     except ValueError as error:
         raise _unreadable(store, "its sidecars", error) from error
-    pieces.extend(read_sidecar(store, sidecar, checkpoint.version) for sidecar in sidecars)
+    pieces += for_each(store, lambda sidecar: read_sidecar(store, sidecar, checkpoint.version), sidecars)
     return FileState(
         pa.concat_tables([piece.adds for piece in pieces]), pa.concat_tables([piece.removes for piece in pieces])
     )
@@ -328,8 +331,17 @@ def _matching_sidecars(store: Store, checkpoint: CheckpointFiles, matches: Match
     ]
     if len(chosen) > _MOST_GROUPS * len(sidecars):
         return None
-    adds = [read_sidecar(store, sidecar, checkpoint.version).adds for sidecar in chosen]
-    return FileState(pa.concat_tables([files.EMPTY.adds, *adds]), files.EMPTY.removes)
+    found = for_each(store, lambda sidecar: read_sidecar(store, sidecar, checkpoint.version).adds, chosen)
+    return FileState(pa.concat_tables([files.EMPTY.adds, *found]), files.EMPTY.removes)
+
+
+def for_each(store: Store, work: Callable[[_T], _U], items: Sequence[_T]) -> list[_U]:
+    """What `work` makes of each of the items, in their order. Side by side, if that suits the store."""
+    threads = min(len(items), max(store.reads_at_once, store.small_reads_at_once))
+    if threads <= 1:
+        return list(map(work, items))
+    with ThreadPoolExecutor(threads, "tidelog-sidecars") as pool:
+        return list(pool.map(work, items))
 
 
 def read_sidecars(store: Store, checkpoint: CheckpointFiles) -> list[Sidecar]:

@@ -13,7 +13,6 @@ sidecars are looked up, and without them it is deleted. Readers of a checkpoint 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -53,7 +52,6 @@ _SIDECAR = pa.struct(
         ("tags", pa.map_(pa.string(), pa.string())),
     ]
 )
-_READERS = 2
 
 
 def suits(table_head: Head) -> bool:
@@ -99,10 +97,11 @@ def write_whole(store: Store, table_head: Head, state: FileState, system: System
     new = _NewSidecars(store, system, table_head.version)
     adds, bounds = checkpoint_writer.grouped(state, table_head.metadata, store.url)
     length = checkpoint_writer.group_rows(adds.num_rows)
-    sidecars = [
-        new.add(adds.slice(start, length), files.EMPTY.removes, bounds[start // length] if bounds else None)
-        for start in range(0, adds.num_rows, length)
-    ]
+
+    def written(start: int) -> Sidecar:
+        return new.add(adds.slice(start, length), files.EMPTY.removes, bounds[start // length] if bounds else None)
+
+    sidecars = checkpoint_reader.for_each(store, written, range(0, adds.num_rows, length))
     if state.removes.num_rows:
         sidecars.append(new.add(files.EMPTY.adds, state.removes))
     new.sync()
@@ -263,9 +262,8 @@ def _changed(store: Store, live: Sequence[Sidecar], version: int, new_commits: I
         found = paths.filter(pa.array(maybe)) if maybe.any() else paths.slice(0, 0)
         return {path for path in map(canonical, found.to_pylist()) if path in texts}
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(of, live)
-        return {sidecar.path: paths for sidecar, paths in zip(live, found, strict=True) if paths}
+    found = checkpoint_reader.for_each(store, of, live)
+    return {sidecar.path: paths for sidecar, paths in zip(live, found, strict=True) if paths}
 
 
 def _put(store: Store, table_head: Head, sidecars: Sequence[Sidecar]) -> None:
