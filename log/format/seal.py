@@ -66,9 +66,14 @@ class ParquetSeal:
     _is_whole: bool = True
 
     def is_intact(self, groups: Iterable[int] | None = None) -> bool:
-        """Whether these row groups, or without them the whole file, have the checksums of the seal."""
+        """Whether these row groups, or without them the whole file, have the checksums of the seal.
+
+        Of a file with one checksum, it is always about the whole.
+        """
+        if not self.parts or not self._is_whole:
+            return self._is_whole
         starts = [0, *(end for end, _ in self.parts)]
-        return self._is_whole and all(
+        return all(
             self.parts[group][1] == _digits(_pieces(self.source, starts[group], starts[group + 1]), self.version)
             for group in (range(len(self.parts)) if groups is None else groups)
         )

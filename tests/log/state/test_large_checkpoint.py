@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 from tests.log.support import PROTOCOL, add, classic, metadata, put_commit, remove
 from tests.peak_memory import grown_mb, in_a_process, needs_proc
-from tidelog.log.format import filenames
+from tidelog.log.format import filenames, seal
 from tidelog.log.state import checkpoint_reader, checkpoint_writer
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
@@ -62,6 +63,18 @@ def as_another_writer(store: LocalStore, *, shuffled: bool = False) -> None:
     store.replace(CHECKPOINT, buffer.getvalue())
 
 
+def with_one_checksum(store: LocalStore) -> None:
+    """Seal the checkpoint as tidelog did until November 2026."""
+    content = store.read(CHECKPOINT)
+    found = seal.seal_of_parquet(pa.BufferReader(content), 2)
+    assert found is not None
+    end = found.parts[-1][0]
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    before, after = content[:end] + b"tidelog-crc32:", content[footer:]
+    crc = zlib.crc32(before + b"0" * 8 + after, zlib.crc32((2).to_bytes(8, "big")))
+    store.replace(CHECKPOINT, before + f"{crc:08x}".encode() + after)
+
+
 def read(store: LocalStore) -> FileState:
     return checkpoint_reader.read_files(store, classic(2))
 
@@ -70,13 +83,18 @@ def same(one: FileState, other: FileState) -> bool:
     return bool(one.adds.equals(other.adds) and one.removes.equals(other.removes))
 
 
-@pytest.mark.parametrize("writer", ["tidelog", "another", "another, shuffled"])
+@pytest.mark.parametrize("writer", ["tidelog", "an older tidelog", "another", "another, shuffled"])
 def test_pieces_give_what_the_whole_gives(
     store: LocalStore, writer: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    if writer != "tidelog":
+    expected, head = read(store), load(store).replayed()
+    if writer == "an older tidelog":
+        with_one_checksum(store)
+        assert load(store).replayed() == head
+    elif writer != "tidelog":
         as_another_writer(store, shuffled="shuffled" in writer)
     whole = read(store)
+    assert writer not in ("tidelog", "an older tidelog") or same(whole, expected)
     request.getfixturevalue("in_pieces")
     monkeypatch.setattr(checkpoint_reader, "read_whole", None)
     assert same(read(store), whole)
@@ -85,8 +103,11 @@ def test_pieces_give_what_the_whole_gives(
 
 
 @pytest.mark.usefixtures("in_pieces")
+@pytest.mark.parametrize("is_old", [False, True])
 @pytest.mark.parametrize("place", ["start", "middle", "footer"])
-def test_a_seal_detects_damage_in_any_piece(store: LocalStore, place: str) -> None:
+def test_a_seal_detects_damage_in_any_piece(store: LocalStore, place: str, is_old: bool) -> None:
+    if is_old:
+        with_one_checksum(store)
     content = bytearray(store.read(CHECKPOINT))
     content[{"start": 5, "middle": len(content) // 2, "footer": len(content) - 50}[place]] ^= 1
     store.replace(CHECKPOINT, bytes(content))
