@@ -91,11 +91,12 @@ def test_a_table_of_the_catalog_has_the_columns_that_it_was_made_with(
 def test_a_new_name_never_replaces_the_rows_of_a_table(
     spark: SparkSession, table: Table, catalog: str, mode: str
 ) -> None:
-    """Spark asks for an overwrite then, whatever its user said."""
+    """Spark asks for an overwrite then, whatever its user said. In some cases, it refuses by itself."""
     rows = spark.range(5).selectExpr("id AS n", "'x' AS part")
-    with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_EXISTS: .* CREATE TABLE name USING|non-empty directory"):
+    refused = r"TIDELOG_TABLE_EXISTS: .* CREATE TABLE name USING|non-empty directory"
+    with pytest.raises(PySparkException, match=refused):
         rows.write.format("tidelog").mode(mode).option("path", table.path).saveAsTable(catalog)
-    with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_EXISTS: .* CREATE TABLE name USING"):
+    with pytest.raises(PySparkException, match=refused):
         spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog} USING tidelog LOCATION '{table.path}' AS SELECT 5L AS n")
     assert numbers_in(table.path) == [1, 2]
     assert table.refresh().version == 1
