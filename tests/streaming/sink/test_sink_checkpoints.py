@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.streaming.support import (
-    SINCE_LIMITS,
     Input,
     drain,
     footprint,
@@ -20,7 +19,7 @@ from tests.streaming.support import (
     restore,
 )
 from tidelog.log.errors import CheckpointResetError, FencedError
-from tidelog.streaming import Sink
+from tidelog.streaming import Sink, spark_versions
 
 pytestmark = pytest.mark.spark
 
@@ -126,7 +125,7 @@ def offset_log(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[
     spark.conf.unset(f"{log_format}.formatVersion")
 
 
-@SINCE_LIMITS
+@pytest.mark.skipif(spark_versions.INSTALLED < (4, 2), reason="sources have names since Spark 4.2")
 @pytest.mark.parametrize("offset_log", [pytest.param("1", marks=pytest.mark.full), "2"], indirect=True)
 def test_other_files_of_a_source_with_a_name_are_other_rows(
     spark: SparkSession, source: Input, tmp_path: Path, offset_log: str
