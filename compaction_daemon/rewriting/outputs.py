@@ -16,7 +16,7 @@ The codec is zstd: of 10,000,000 generated rows it left 80 MB, where snappy left
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -27,9 +27,10 @@ from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.log.arrays import Int64Array
-from tidelog.log.data.writer import DataWriter, Layout
+from tidelog.log.data.writer import DataWriter, Layout, has_steps
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
+from tidelog.log.format.schema import physical_name
 from tidelog.log.format.statistics import num_records
 
 # A row group ends with the first of these bounds. Readers skip whole row groups, so they should not be large; each
@@ -174,14 +175,16 @@ def usual_layouts() -> Iterator[Layout]:
     yield Layout(compression=CODEC, dictionary_bytes=LARGE_DICTIONARY_BYTES)
 
 
-def layouts_of_inputs(footers: Sequence[pq.FileMetaData], dead: Sequence[BitMap64], length: int) -> Iterator[Layout]:
+def layouts_of_inputs(
+    footers: Sequence[pq.FileMetaData], dead: Sequence[BitMap64], length: int, schema: pa.Schema
+) -> Iterator[Layout]:
     """The layouts of outputs of `length` rows in order, encoded as the inputs are; they never end.
 
-    `footers` and `dead` are the inputs' footers and dead rows.
+    `footers` and `dead` are the inputs' footers and dead rows, and `schema` has the outputs' columns.
     """
     ends = _row_group_ends(footers, dead)
     codec = _codec(footers)
-    encodings, dictionaries = _encodings(footers)
+    encodings, dictionaries = _encodings(footers, {physical_name(field): field.type for field in schema})
     for start in range(0, int(ends[-1]) if len(ends) else 0, length):
         row_groups = _between(ends, start, start + length)
         yield Layout(codec, LARGE_DICTIONARY_BYTES, row_groups, encodings, dictionaries)
@@ -210,8 +213,10 @@ def _codec(footers: Sequence[pq.FileMetaData]) -> str:
     return max((codec for codec in _CODECS if codec in found), key=_CODECS.index, default="SNAPPY").lower()
 
 
-def _encodings(footers: Sequence[pq.FileMetaData]) -> tuple[dict[str, str], tuple[str, ...] | None]:
-    """The compact encodings of top-level columns, and the other leaf columns; None for all."""
+def _encodings(
+    footers: Sequence[pq.FileMetaData], types: Mapping[str, pa.DataType]
+) -> tuple[dict[str, str], tuple[str, ...] | None]:
+    """The compact encodings of top-level columns of these types, and the other leaf columns; None for all."""
     found: dict[str, str] = {}
     leaves: dict[str, None] = {}
     nested = {
@@ -224,9 +229,18 @@ def _encodings(footers: Sequence[pq.FileMetaData]) -> tuple[dict[str, str], tupl
         path = column.path_in_schema
         leaves[path] = None
         chosen = next((encoding for encoding in _COMPACT if encoding in column.encodings), None)
-        if chosen is not None and path not in nested:
+        if chosen is not None and path not in nested and path in types and _takes(types[path], chosen):
             found[path] = chosen
     return found, tuple(path for path in leaves if path not in found) if found else None
+
+
+def _takes(kind: pa.DataType, encoding: str) -> bool:
+    """Whether values of a type can have an encoding: a column may have been widened since a file was written."""
+    if encoding == "DELTA_BINARY_PACKED":
+        return has_steps(kind)
+    if encoding == "BYTE_STREAM_SPLIT":
+        return bool(pt.is_floating(kind))
+    return bool(pt.is_string(kind) or pt.is_binary(kind))
 
 
 def _columns(footers: Sequence[pq.FileMetaData]) -> Iterator[pq.ColumnChunkMetaData]:

@@ -148,7 +148,7 @@ def _choices(inputs: Inputs, length: int) -> Iterator[tuple[Iterable[Layout], bo
         yield repeat(layout), False
     vectors = [file.deletion_vector for file in inputs.files]
     dead = [BitMap64() if vector is None else read_dead_rows(inputs.store, vector) for vector in vectors]
-    yield layouts_of_inputs(inputs.footers, dead, length), True
+    yield layouts_of_inputs(inputs.footers, dead, length, inputs.schema), True
 
 
 def _digested(inputs: Inputs, digest: SequenceDigest) -> Iterator[pa.RecordBatch]:

@@ -196,7 +196,8 @@ def sampled_encodings(rows: pa.Table) -> tuple[tuple[str, ...], dict[str, str]]:
             encodings[column.name] = STEPS
         elif repeats:
             dictionaries.append(column.name)
-    return tuple(dictionaries), encodings
+    # A field of a struct can have the name of a column with a dot in it. A file cannot tell them apart here.
+    return tuple(dictionaries), {name: encoding for name, encoding in encodings.items() if name not in dictionaries}
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:
@@ -211,10 +212,15 @@ def _is_sampled(kind: pa.DataType) -> bool:
     return not (pt.is_nested(kind) or pt.is_dictionary(kind) or pt.is_boolean(kind) or pt.is_null(kind))
 
 
+def has_steps(kind: pa.DataType) -> bool:
+    """Whether values of a type can be written as steps."""
+    return bool(pt.is_signed_integer(kind) or pt.is_date32(kind) or pt.is_timestamp(kind))
+
+
 def _are_steps_small(values: pa.ChunkedArray, code_bits: int | None) -> bool:
     """Whether the steps from value to value take at most half of the bits of a code, or without codes of a value."""
     kind = values.type
-    if not (pt.is_signed_integer(kind) or pt.is_date32(kind) or pt.is_timestamp(kind)) or len(values) <= _STEPS_BLOCK:
+    if not has_steps(kind) or len(values) <= _STEPS_BLOCK:
         return False
     stored_bits = 64 if kind.bit_width == 64 else 32  # noqa: PLR2004 - bits
     numbers = values.cast(pa.int32() if pt.is_date32(kind) else pa.int64()).to_numpy().astype(np.int64)

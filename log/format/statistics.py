@@ -234,6 +234,8 @@ def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
 def _float_bounds(values: pa.ChunkedArray) -> tuple[float, float] | None:
     """The bounds of numbers that are all finite. NumPy is several times faster than Arrow, and NaN wins there."""
     present = [chunk.drop_null().to_numpy() for chunk in values.chunks if chunk.null_count < len(chunk)]
+    if not present:
+        return None
     low, high = np.min([chunk.min() for chunk in present]), np.max([chunk.max() for chunk in present])
     return (low.item(), high.item()) if np.isfinite(low) and np.isfinite(high) else None
 

@@ -369,7 +369,7 @@ def read_live_paths(store: Store, sidecar: Sidecar, version: int) -> pa.ChunkedA
 def sealed_version(sidecar: Sidecar, version: int) -> int:
     """The version that a sidecar was written for, if it is one of tidelog's; else that of the checkpoint."""
     text = (sidecar.tags or {}).get(VERSION_TAG)
-    return int(text) if text is not None and text.isdecimal() else version
+    return int(text) if text is not None and text.isdecimal() and int(text) <= filenames.MAX_VERSION else version
 
 
 def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:

@@ -7,14 +7,15 @@ small ones before it are merged. Once many files are in such later sidecars, all
 
 A sidecar that is used again can be old, and a clean-up deletes old sidecars that no checkpoint names. A process that
 was paused for longer than the log's retention could name one that is gone. So once a checkpoint is written, its
-sidecars are looked up, and without them it is deleted. Readers of a checkpoint that lacks one use an older checkpoint.
+sidecars are looked up, and without them it is deleted. Readers of a checkpoint that lacks one use an older checkpoint
+that does not name it, or the commits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 
 import msgspec
 import numpy as np
@@ -22,12 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log.arrays import BoolArray
+from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile, Commit, RemoveFile, Sidecar
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import may_have_sidecars
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
-from tidelog.log.state.checkpoint_reader import BOUNDS_TAG, FILES_TAG, HEAD_KEY, VERSION_TAG, UnreadableCheckpointError
+from tidelog.log.state.checkpoint_reader import BOUNDS_TAG, FILES_TAG, HEAD_KEY, VERSION_TAG
 from tidelog.log.state.checkpoint_writer import GROUPED_FILES
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
@@ -94,6 +96,9 @@ class _NewSidecars:
 
 def write_whole(store: Store, table_head: Head, state: FileState, system: System) -> None:
     """Write a checkpoint of the head's version, all of whose sidecars are new. An existing one is left alone."""
+    with suppress(FileNotFoundError):
+        store.modified_ms(filenames.checkpoint_path(table_head.version))
+        return
     new = _NewSidecars(store, system, table_head.version)
     adds, bounds = checkpoint_writer.grouped(state, table_head.metadata, store.url)
     length = checkpoint_writer.group_rows(adds.num_rows)
@@ -114,13 +119,13 @@ def write_changes(store: Store, version: int, before_ms: int, system: System) ->
     Tombstones from before `before_ms` are left out. Returns None if there is no such checkpoint, or if writing all
     files is better: nothing is written then.
     """
-    segment = find_segment(store, version)
-    base = segment.checkpoint
-    if base is None or not 0 < len(segment.commit_versions) <= _MOST_COMMITS:
-        return None
     try:
+        segment = find_segment(store, version)
+        base = segment.checkpoint
+        if base is None or not 0 < len(segment.commit_versions) <= _MOST_COMMITS:
+            return None
         return _write_changes(store, segment, base, before_ms, system)
-    except UnreadableCheckpointError as error:
+    except (CorruptLogError, HistoryExpiredError) as error:  # a clean-up can have deleted commits meanwhile
         _LOGGER.warning("writing all files of %s anew: %s", store.url, error)
         return None
 
@@ -133,7 +138,13 @@ def _write_changes(
         return None
     fold = HeadFold(store)
     fold.begin(segment, base)
-    new_commits = list(chain.from_iterable(fold.through(commits.commit_blocks(store, segment.commit_versions))))
+    new_commits: list[Commit] = []
+    named = 0
+    for block in fold.through(commits.commit_blocks(store, segment.commit_versions)):
+        new_commits += block
+        named += sum(len(_of_files(commit)) for commit in block)
+        if named > _MOST_CHANGED * sum(map(_count, old)):
+            return None
     folded = fold.head(segment.version, None)
     if not suits(folded) or _come_back(new_commits):
         return None
@@ -143,6 +154,15 @@ def _write_changes(
     if sum(_count(sidecar) for sidecar in live if sidecar.path in changed) > _MOST_CHANGED * sum(map(_count, live)):
         return None
     return _Changes(store, base, folded, new_commits, before_ms, system).write(live, changed, tombstones)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sidecar that is to be written."""
+
+    adds: pa.Table
+    bounds: str | None = None
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,43 +183,51 @@ class _Changes:
 
         `changed` are the paths of the `live` sidecars with files that the commits name, and the paths of these.
         """
-        new, kept = _NewSidecars(self.store, self.system, self.head.version), []
+        parts: list[Sidecar | _Part] = []
         for sidecar in live:
             if sidecar.path not in changed:
-                kept.append(sidecar)
+                parts.append(sidecar)
                 continue
             before = FileState(self._read(sidecar).adds, files.EMPTY.removes)
             left = files.apply(before, self._about(changed[sidecar.path])).adds
             if left.num_rows:
                 tags = sidecar.tags or {}
                 # The bounds still hold for what is left, and for another version of a file.
-                kept.append(new.add(left, files.EMPTY.removes, tags.get(BOUNDS_TAG), later=_LATER_TAG in tags))
+                parts.append(_Part(left, tags.get(BOUNDS_TAG), later=_LATER_TAG in tags))
         old = pa.concat_tables([files.EMPTY.removes, *(self._read(sidecar).removes for sidecar in tombstones)])
         state = files.apply(FileState(files.EMPTY.adds, old), self.commits)
         placed = pa.array(sorted(set().union(*changed.values())), pa.string())
-        later = self._merged(kept, state.adds.filter(pc.invert(pc.is_in(_canonical(state.adds["path"]), placed))))
-        ungrouped = later.num_rows + sum(_count(sidecar) for sidecar in kept if _LATER_TAG in (sidecar.tags or {}))
-        count = later.num_rows + sum(map(_count, kept))
-        if self.head.metadata.partition_columns and ungrouped > _MOST_LATER * count:
-            return None
+        added = state.adds.filter(pc.invert(pc.is_in(_canonical(state.adds["path"]), placed)))
+        later = self._merged(parts, added)
         if later.num_rows:
-            kept.append(new.add(later, files.EMPTY.removes, later=True))
-        dead = files.drop_expired_tombstones(FileState(files.EMPTY.adds, state.removes), self.before_ms).removes
+            parts.append(_Part(later, later=True))
+        ungrouped = sum(_count(part) for part in parts if _is_later(part))
+        if self.head.metadata.partition_columns and ungrouped > _MOST_LATER * sum(map(_count, parts)):
+            return None
+        return self._put(parts, state.removes)
+
+    def _put(self, parts: Sequence[Sidecar | _Part], removes: pa.Table) -> Head | None:
+        new = _NewSidecars(self.store, self.system, self.head.version)
+        kept = [
+            new.add(part.adds, files.EMPTY.removes, part.bounds, later=part.later) if isinstance(part, _Part) else part
+            for part in parts
+        ]
+        dead = files.drop_expired_tombstones(FileState(files.EMPTY.adds, removes), self.before_ms).removes
         if dead.num_rows:
             kept.append(new.add(files.EMPTY.adds, dead))
         new.sync()
-        counted = head.with_totals(self.head, Totals(count, sum(_number(sidecar, _BYTES_TAG) for sidecar in kept)))
-        _put(self.store, counted, kept)
-        return counted
+        totals = Totals(sum(map(_count, kept)), sum(_number(sidecar, _BYTES_TAG) for sidecar in kept))
+        counted = head.with_totals(self.head, totals)
+        return counted if _put(self.store, counted, kept) else None
 
-    def _merged(self, kept: list[Sidecar], adds: pa.Table) -> pa.Table:
-        """The new files, and before them those of the last sidecars in `kept` that are small, which are taken out."""
-        parts = [adds]
-        count = adds.num_rows
-        while kept and _LATER_TAG in (kept[-1].tags or {}) and _count(kept[-1]) <= min(2 * count, GROUPED_FILES):
-            parts.insert(0, self._read(kept.pop()).adds)
-            count += parts[0].num_rows
-        return pa.concat_tables(parts)
+    def _merged(self, parts: list[Sidecar | _Part], adds: pa.Table) -> pa.Table:
+        """The new files, and before them those of the last sidecars in `parts` that are small, which are taken out."""
+        found, count = [adds], adds.num_rows
+        while parts and _is_later(parts[-1]) and _count(parts[-1]) <= min(2 * count, GROUPED_FILES):
+            last = parts.pop()
+            found.insert(0, last.adds if isinstance(last, _Part) else self._read(last).adds)
+            count += found[0].num_rows
+        return pa.concat_tables(found)
 
     def _read(self, sidecar: Sidecar) -> FileState:
         return checkpoint_reader.read_sidecar(self.store, sidecar, self.base.version)
@@ -226,13 +254,18 @@ def _own_sidecars(store: Store, base: CheckpointFiles) -> list[Sidecar]:
     return found if all(FILES_TAG in (sidecar.tags or {}) for sidecar in found) else []
 
 
-def _count(sidecar: Sidecar) -> int:
+def _count(part: Sidecar | _Part) -> int:
     """How many live files are in a sidecar of tidelog's."""
-    return _number(sidecar, FILES_TAG)
+    return part.adds.num_rows if isinstance(part, _Part) else _number(part, FILES_TAG)
+
+
+def _is_later(part: Sidecar | _Part) -> bool:
+    return part.later if isinstance(part, _Part) else _LATER_TAG in (part.tags or {})
 
 
 def _number(sidecar: Sidecar, tag: str) -> int:
-    return int((sidecar.tags or {}).get(tag) or 0)
+    text = (sidecar.tags or {}).get(tag) or ""
+    return int(text) if text.isdecimal() else 0
 
 
 def _canonical(paths: pa.ChunkedArray) -> pa.Array:
@@ -266,8 +299,8 @@ def _changed(store: Store, live: Sequence[Sidecar], version: int, new_commits: I
     return {sidecar.path: paths for sidecar, paths in zip(live, found, strict=True) if paths}
 
 
-def _put(store: Store, table_head: Head, sidecars: Sequence[Sidecar]) -> None:
-    """Write the checkpoint itself, and the pointer to it."""
+def _put(store: Store, table_head: Head, sidecars: Sequence[Sidecar]) -> bool:
+    """Write the checkpoint itself, and the pointer to it. Returns whether there is one now."""
     totals = table_head.totals
     assert totals is not None, "files are counted before they are written"
     rows = pa.array([_row(sidecar) for sidecar in sidecars], _SIDECAR)
@@ -279,13 +312,14 @@ def _put(store: Store, table_head: Head, sidecars: Sequence[Sidecar]) -> None:
     try:
         store.put_if_absent(path, content)
     except FileExistsError:
-        return
+        return True
     there = {status.name for status in store.list(filenames.SIDECAR_FOLDER)}
     if not there.issuperset(sidecar.path for sidecar in sidecars):
         _LOGGER.warning("deleting the checkpoint of version %d of %s: a sidecar is gone", table_head.version, store.url)
         store.delete(path)
-        return
+        return False
     checkpoint_writer.point_to(store, table_head.version, table.num_rows, len(content), totals.num_files)
+    return True
 
 
 def _row(sidecar: Sidecar) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Write classic (V1) checkpoints: the reconciled state of a version as one parquet file, and the pointer to it.
+"""Write checkpoints in one file: the reconciled state of a version as one parquet file, and the pointer to it.
 
 One row per action, one struct column per kind of action, absent structs null, every field nullable: all readers accept
 this shape. The pointer never has `parts`, which would make readers look for a multi-part checkpoint.
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.log.arrays import Int64Array
+from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.format import filenames, seal, statistics
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.format.protocol import has_in_commit_timestamps, may_have_sidecars
@@ -67,8 +68,8 @@ _DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("
 def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     """Write the checkpoint of `head`'s version, then the pointer. Returns the number of actions in it.
 
-    The rows keep the order of `state`. All tombstones in `state` are written: the caller has dropped the expired ones.
-    An existing checkpoint holds the same state and is left alone.
+    The rows of each partition keep the order of `state`, and those of a small table all do. All tombstones in `state`
+    are written: the caller has dropped the expired ones. An existing checkpoint holds the same state and is left alone.
     """
     adds, bounds = grouped(state, head.metadata, store.url)
     table = head_table(head, FileState(adds, state.removes))
@@ -155,9 +156,13 @@ def grouped(state: FileState, metadata: Metadata, path: str) -> tuple[pa.Table, 
     """
     if not metadata.partition_columns or state.adds.num_rows <= GROUPED_FILES:
         return state.adds, []
+    try:
+        schema = columns_of(metadata, path)
+    except UnsupportedFeatureError:  # of a column's type
+        return state.adds, []
     columns = {}
     for name in metadata.partition_columns:
-        field = columns_of(metadata, path).field(name)
+        field = schema.field(name)
         values, known = state.values.partition(physical_name(field), field.type)
         if not pc.all(known, min_count=0).as_py():
             return state.adds, []

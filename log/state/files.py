@@ -143,7 +143,19 @@ def rearranged(table: pa.Table, rows: Int64Array, pool: pa.MemoryPool) -> pa.Tab
     try:
         return pc.take(table, pa.array(rows), boundscheck=False, memory_pool=pool)
     except pa.ArrowInvalid:  # a string column is larger than 2 GiB
-        return _sliced(table, rows, breaks)
+        return _taken_in_parts(table, rows)
+
+
+# So few rows that their text is far below 2 GiB.
+_PART_ROWS = 2**14
+
+
+def _taken_in_parts(table: pa.Table, rows: Int64Array) -> pa.Table:
+    """The given rows, of a table with more text than one array can hold."""
+    large = [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in table.schema]
+    whole = table.cast(pa.schema(large)).combine_chunks()
+    parts = (rows[start : start + _PART_ROWS] for start in range(0, len(rows), _PART_ROWS))
+    return pa.concat_tables([whole.take(pa.array(part)).cast(table.schema) for part in parts])
 
 
 def _sliced(table: pa.Table, rows: Int64Array, breaks: Int64Array) -> pa.Table:
@@ -541,7 +553,7 @@ def _vectors(values: Sequence[DeletionVectorDescriptor | None]) -> pa.Array:
 def _python_values(column: pa.ChunkedArray) -> Iterable[Any]:
     """The values of a column of ADD, as an action has them."""
     if column.type == _TEXT_MAP:
-        return itertools.chain.from_iterable(map(_dictionaries, column.chunks))
+        return list(itertools.chain.from_iterable(map(_dictionaries, column.chunks)))
     if column.null_count == len(column):
         return itertools.repeat(None, len(column))
     if column.type == DELETION_VECTOR:

@@ -30,7 +30,7 @@ _LOGGER = logger(__name__)
 # A writer that never needs the file list would keep every commit it saw. Beyond this many it drops them, and reads the
 # log again if it needs the files after all.
 _MAX_PENDING_COMMITS = 256
-# A version of which parts were read so often is read whole, which makes each further look faster.
+# After parts were read so often, all is read, which makes each further look faster, also of the next versions.
 _MAX_PARTS = 16
 
 
@@ -48,13 +48,15 @@ class LogState:
         pending: Sequence[Commit],
         *,
         replayed: Head | None = None,
+        parts_read: int = 0,
     ) -> None:
         self.head = table_head
         self._replayed = replayed
         self._store = store
         self._base = base
         self._pending = tuple(pending)
-        self._parts_read = 0
+        # How often a part was read, of this version and of those before it.
+        self._parts_read = parts_read
         self._lock = Lock()
 
     def files(self) -> FileState:
@@ -74,9 +76,11 @@ class LogState:
         """
         with self._lock:
             base, pending = self._base, self._pending
-            is_part = isinstance(base, Segment) and self._parts_read < _MAX_PARTS
-            self._parts_read += is_part
-        if is_part and isinstance(base, Segment) and base.checkpoint is not None:
+            self._parts_read += 1
+            is_first = self._parts_read <= _MAX_PARTS
+        # All commits since the checkpoint are read again each time.
+        is_short = isinstance(base, Segment) and len(base.commit_versions) <= _MAX_PENDING_COMMITS
+        if is_first and is_short and isinstance(base, Segment) and base.checkpoint is not None:
             # The files may have been cleaned up since the log was listed, or be damaged; `files` knows what to do.
             with suppress(CorruptLogError):
                 found = checkpoint_reader.read_matching_files(
@@ -118,7 +122,8 @@ class LogState:
         """The same version with other metadata."""
         with self._lock:
             changed = replace(self.head, metadata=metadata)
-            return LogState(self._store, changed, self._base, self._pending, replayed=self._replayed)
+            base, pending, parts = self._base, self._pending, self._parts_read
+            return LogState(self._store, changed, base, pending, replayed=self._replayed, parts_read=parts)
 
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
         """The state after `new_commits`, which must directly follow this version."""
@@ -133,7 +138,8 @@ class LogState:
         if len(pending) > _MAX_PENDING_COMMITS:
             base = files.apply(base, pending) if isinstance(base, FileState) else None
             pending = ()
-        return LogState(self._store, new_head, base, pending if base is not None else (), replayed=replayed)
+        pending = pending if base is not None else ()
+        return LogState(self._store, new_head, base, pending, replayed=replayed, parts_read=self._parts_read)
 
     def _materialise(self) -> FileState:
         """Load the files without the pending commits; also sets `_replayed` if it is not known yet."""

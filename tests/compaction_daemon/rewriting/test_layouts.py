@@ -105,6 +105,18 @@ def test_files_of_other_writers_stay_small(options: dict[str, Any]) -> None:
     assert len(live_files(table)) == 1
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(20, 2)])
+def test_integers_of_a_widened_column_have_no_encoding_that_it_cannot_have(kind: pa.DataType) -> None:
+    """As steps they take next to nothing, which the wider values cannot, so the files stay as they are."""
+    table = new_table(memory_store(), pa.schema([("n", kind)]))
+    steps = {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED"}}
+    for number in range(3):
+        numbers = pa.array(np.arange(100_000, dtype=np.int32) + number * 100_000)
+        put_parquet(table, f"f{number}", pa.table({"n": numbers}), parquet=steps)
+    with pytest.raises(CompactionGrowthError):
+        compact(table, level="major")
+
+
 def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "MOST_GROWTH", 0.01)
     table = repetitive(files=3, rows=1)

@@ -98,3 +98,12 @@ def test_an_insert_of_many_rows_is_written_so(tmp_path: Any) -> None:
     assert not value.has_dictionary_page
     assert few.has_dictionary_page
     assert table.scan().to_arrow().equals(rows)
+
+
+def test_a_column_named_like_a_field_of_a_struct(tmp_path: Any) -> None:
+    """Parquet's writer cannot tell `a.b` from the field `b` of `a`."""
+    rows = pa.table({"a.b": _NUMBERS, "a": pa.array([{"b": "x"}] * ROWS), "c": _NUMBERS})
+    assert sampled_encodings(rows) == (("a.b",), {"c": STEPS})
+    table = Table.create(tmp_path / "table", rows.schema)
+    table.insert(rows)
+    assert table.scan().to_arrow().equals(rows)

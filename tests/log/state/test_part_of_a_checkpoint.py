@@ -214,3 +214,12 @@ def test_what_a_scan_explains() -> None:
         "dropped by partition values: 380",
         "dropped by statistics: 19",
     ]
+
+
+def test_a_long_lived_table_does_not_read_the_log_each_time(read_groups: list[int]) -> None:
+    store = partitioned(by_day_and_city)
+    table = Table(store, load(store))
+    for version in range(2, 30):
+        put_commit(store, version, add(f"new-{version}", partition_values=by_day_and_city(version)))
+        assert within(table.refresh().at().state, "day = DATE '2026-01-05'")
+    assert read_groups[-1] > 10, "all were read in the end"
