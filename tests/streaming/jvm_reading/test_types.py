@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,6 +81,32 @@ def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
     assert assert_same(frame, table.scan()) == 4
     assert is_read_by_spark(frame)
     assert_same(changes(spark, table.path), table.changes())
+
+
+def test_columns_that_are_written_as_steps(spark: SparkSession, tmp_path: Path) -> None:
+    """So many rows that a sample decides their encodings; with nulls, and from the ends of each type."""
+    count = 70_000
+    numbers = np.arange(count)
+    small = {"byte": pa.int8(), "short": pa.int16(), "int": pa.int32(), "long": pa.int64()}
+    columns = {}
+    for name, kind in small.items():
+        most = 2 ** (kind.bit_width - 1) - 1
+        values = [n * most // count if most < count else most - count + n for n in range(count)]
+        columns[name] = pa.array(values, kind, mask=numbers % 7 == 0)
+    micros = pa.array(numbers * 1_000_003 - 2**40, mask=numbers % 11 == 0)
+    days = pa.array((numbers // 9 - 200_000).astype(np.int32)).cast(pa.date32())
+    columns |= {"day": days, "time": micros.cast(TIMESTAMP), "wall": micros.cast(TIMESTAMP_NTZ)}
+    rows = pa.table({**columns, "nested": pa.array([{"n": n} for n in numbers.tolist()])})
+    table = Table.create(str(tmp_path / "table"), rows.schema)
+    table.insert(rows)
+    (path,) = table.at().files()["path"].to_pylist()
+    group = pq.read_metadata(tmp_path / "table" / path).row_group(0)
+    assert all("DELTA_BINARY_PACKED" in group.column(place).encodings for place in range(len(columns)))
+    frame = read(spark, table.path)
+    assert assert_same(frame, table.scan()) == count
+    assert is_read_by_spark(frame)
+    chosen = frame.where("long > 1000 AND time IS NOT NULL").select("byte", "wall")
+    assert_same(chosen, table.scan("long > 1000 AND time IS NOT NULL", ["byte", "wall"]))
 
 
 def test_every_type_of_a_partition(spark: SparkSession, tmp_path: Path) -> None:
