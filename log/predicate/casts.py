@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 from typing import Literal as OneOf
 
@@ -113,7 +114,14 @@ def _number(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool] | N
             return (lambda values: pc.trunc(values).cast(target)), True
         whole = pc.CastOptions(target, allow_decimal_truncate=True)
         return (lambda values: values.cast(options=whole)), True
+    if pt.is_decimal(source):
+        return partial(decimal_to_float, target), False
     return (lambda values: values.cast(target, safe=False)), False
+
+
+def decimal_to_float(kind: pa.DataType, values: Datum) -> Datum:
+    """Each decimal as the nearest number of a floating type. Arrow's own cast makes 0.30000000000000004 of 0.3."""
+    return values.cast(pa.string()).cast(kind)
 
 
 def _to_decimal(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool]:

@@ -13,7 +13,7 @@ from tidelog.log.data.conform import cast
 from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate import conditions, dates, numbers
-from tidelog.log.predicate.casts import cast_to, coerce, constant_of, converted, members
+from tidelog.log.predicate.casts import cast_to, coerce, constant_of, converted, decimal_to_float, members
 from tidelog.log.predicate.conditions import any_of, as_condition, compare, junction
 from tidelog.log.predicate.functions import FUNCTIONS
 from tidelog.log.predicate.parser import parse
@@ -131,7 +131,7 @@ def _new_value(values: pa.Array, field: pa.Field) -> pa.Array:
 def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Prepare numbers for a column of another numeric type, so that the cast checks values instead of types."""
     if pt.is_floating(kind) and pt.is_decimal(values.type):
-        return values.cast(kind)
+        return decimal_to_float(kind, values)
     if pt.is_decimal(kind) and pt.is_integer(values.type):
         return values.cast(pa.decimal128(MAX_DIGITS, kind.scale))
     return values
