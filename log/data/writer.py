@@ -1,4 +1,4 @@
-"""Write data files: rows split by partition, as parquet that every reader supports, with statistics for the log.
+"""Write data files: rows split by partition, as parquet that engines of today read, with statistics for the log.
 
 Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition values. In a table that has partition
 folders, as other engines make them, they are named `day=2026-01-31/part-<uuid>.parquet`: some readers take the values
@@ -240,7 +240,7 @@ def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> La
 
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
-    """A writer of parquet that every reader supports."""
+    """A writer of parquet that engines of today read; Spark since 3.3."""
     options: dict[str, Any] = {
         "compression": layout.compression,
         "dictionary_pagesize_limit": layout.dictionary_bytes,

@@ -1,4 +1,4 @@
-"""Write a checkpoint of a state: verify the version's checksum first, and drop expired tombstones."""
+"""Write a checkpoint of a state: verify the version's checksum, and drop expired tombstones."""
 
 from __future__ import annotations
 

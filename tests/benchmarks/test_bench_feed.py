@@ -20,7 +20,9 @@ CASES = (
     "scan_one_small_file",
     "scan_small_files",
 )
-STREAMS = [f"stream, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("addBatch", "whole run")]
+WAYS_OF_STREAMS = ("format", "format in a batch function", "Feed")
+STREAMS = [f"stream, {way}, {figure}" for way in WAYS_OF_STREAMS for figure in ("addBatch", "whole run")]
+FIRST_ROWS = [f"first row of 200 files, {way}" for way in ("read()", 'format("tidelog")')]
 WAYS = [f"ways, {way}" for way in ("changes()", 'format("tidelog")', "tidelog_changes")]
 LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
 
@@ -58,6 +60,7 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
         pytest.param("stream", STREAMS * 2, id="stream", marks=pytest.mark.nightly),
         pytest.param("latency", LATENCIES, id="latency", marks=pytest.mark.nightly),
         pytest.param("planning", ["planning"] * 3, id="planning"),
+        pytest.param("many_files", FIRST_ROWS, id="many_files", marks=pytest.mark.nightly),
     ],
 )
 def test_a_quick_run_of_the_parts_in_spark(part: str, cases: list[str]) -> None:

@@ -12,6 +12,10 @@ from benchmarks import log
 from benchmarks.harness import DELTALAKE, ENGINES, REPOSITORY, TIDELOG, Goal, Harness, Report, Run
 
 CASES = {
+    "scan_partition",
+    "scan_partition_memory",
+    "delete_row",
+    "delete_row_memory",
     "machine",
     "open_list_json",
     "open_list_json_memory",

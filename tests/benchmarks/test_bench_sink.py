@@ -22,6 +22,7 @@ CASES = {
     "machine",
     "small_add_batch",
     "small_add_batch_foreachbatch",
+    "small_add_batch_noop",
     "small_trigger",
     "small_rows_lost_or_doubled",
     "large_add_batch",
