@@ -203,6 +203,12 @@ def _require_intact(source: Any, version: int, groups: Sequence[int] | None) -> 
     return found
 
 
+def _require_sealed(source: Any, version: int) -> None:
+    """Raise ValueError unless the whole file is as its seal says."""
+    if _require_intact(source, version, groups=None) is None:
+        raise ValueError("it has no checksum")
+
+
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
     """Refuse a footer that would make the decoder allocate more than such a small file can hold."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -358,7 +364,7 @@ def read_live_paths(store: Store, sidecar: Sidecar, version: int) -> pa.ChunkedA
         source = store.open_input(path)
         if isinstance(source, pa.PythonFile):
             source = pa.BufferReader(read_whole(source))  # noqa: TID251 - the buffer is Arrow's
-        _require_intact(source, sealed_version(sidecar, version), groups=None)
+        _require_sealed(source, sealed_version(sidecar, version))
         with pq.ParquetFile(source, pre_buffer=False) as parquet:
             adds = parquet.read(columns=["add.path"], use_threads=False)["add"]
             return pc.struct_field(adds, "path").drop_null()

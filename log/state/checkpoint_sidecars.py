@@ -1,9 +1,9 @@
 """Checkpoints with sidecars (V2), for tables with the feature `v2Checkpoint`: what they cost follows what has changed.
 
 A sidecar holds some of the live files, or the tombstones. The checkpoint itself has everything else, and names its
-sidecars. The next one names those again that no commit since then has touched. A sidecar from which files were removed
-is written anew, in the same place, so that files keep their order; new files follow in a sidecar at the end, into which
-small ones before it are merged. Once many files are in such later sidecars, all are written anew, grouped by partition.
+sidecars. The next checkpoint reuses the sidecars that no commit has touched since. If files were removed from a
+sidecar, a new one takes its place, so files keep their order. New files go into a sidecar at the end, which absorbs the
+small ones before it. Once many files are at the end, all sidecars are rewritten, grouped by partition.
 
 A sidecar that is used again can be old, and a clean-up deletes old sidecars that no checkpoint names. A process that
 was paused for longer than the log's retention could name one that is gone. So once a checkpoint is written, its
@@ -42,7 +42,7 @@ _LOGGER = logger(__name__)
 
 # The tags of the bytes of a sidecar's live files, and of one whose files are not grouped with the others.
 _BYTES_TAG, _LATER_TAG = "tidelog.bytes", "tidelog.later"
-# If more of the files are in such sidecars, or in sidecars that have changed, all are written anew.
+# If a larger share of the files is in such sidecars, or in changed ones, all sidecars are rewritten.
 _MOST_LATER, _MOST_CHANGED = 0.25, 0.5
 # Beyond this many commits, replaying them costs more than writing all files.
 _MOST_COMMITS = 1000
@@ -71,8 +71,15 @@ class _NewSidecars:
     version: int
     paths: list[str] = field(default_factory=list)
 
-    def add(self, adds: pa.Table, removes: pa.Table, bounds: str | None = None, *, later: bool = False) -> Sidecar:
-        """Write one with these live files and tombstones. `bounds` are the statistics of the partition values."""
+    def add(
+        self,
+        adds: pa.Table = files.EMPTY.adds,
+        removes: pa.Table = files.EMPTY.removes,
+        *,
+        bounds: str | None = None,
+        later: bool = False,
+    ) -> Sidecar:
+        """Write one with these live files or tombstones. `bounds` are the statistics of the partition values."""
         table = checkpoint_writer.stacked(
             {"remove": checkpoint_writer.nested(removes), "add": checkpoint_writer.nested(adds)}
         )
@@ -104,11 +111,11 @@ def write_whole(store: Store, table_head: Head, state: FileState, system: System
     length = checkpoint_writer.group_rows(adds.num_rows)
 
     def written(start: int) -> Sidecar:
-        return new.add(adds.slice(start, length), files.EMPTY.removes, bounds[start // length] if bounds else None)
+        return new.add(adds.slice(start, length), bounds=bounds[start // length] if bounds else None)
 
     sidecars = checkpoint_reader.for_each(store, written, range(0, adds.num_rows, length))
     if state.removes.num_rows:
-        sidecars.append(new.add(files.EMPTY.adds, state.removes))
+        sidecars.append(new.add(removes=state.removes))
     new.sync()
     _put(store, table_head, sidecars)
 
@@ -116,8 +123,8 @@ def write_whole(store: Store, table_head: Head, state: FileState, system: System
 def write_changes(store: Store, version: int, before_ms: int, system: System) -> Head | None:
     """Write a checkpoint of `version` that uses the sidecars of the one before it again. Returns its head.
 
-    Tombstones from before `before_ms` are left out. Returns None if there is no such checkpoint, or if writing all
-    files is better: nothing is written then.
+    Leaves out tombstones from before `before_ms`. Returns None, and leaves no checkpoint, if there is none to build on
+    or if it is better to rewrite all sidecars.
     """
     try:
         segment = find_segment(store, version)
@@ -126,7 +133,7 @@ def write_changes(store: Store, version: int, before_ms: int, system: System) ->
             return None
         return _write_changes(store, segment, base, before_ms, system)
     except (CorruptLogError, HistoryExpiredError) as error:  # a clean-up can have deleted commits meanwhile
-        _LOGGER.warning("writing all files of %s anew: %s", store.url, error)
+        _LOGGER.warning("rewriting all sidecars of %s: %s", store.url, error)
         return None
 
 
@@ -179,7 +186,7 @@ class _Changes:
     def write(
         self, live: Sequence[Sidecar], changed: dict[str, set[str]], tombstones: Sequence[Sidecar]
     ) -> Head | None:
-        """Write the next checkpoint; None if all files should be written anew.
+        """Write the next checkpoint. Returns None if all sidecars should be rewritten.
 
         `changed` are the paths of the `live` sidecars with files that the commits name, and the paths of these.
         """
@@ -204,17 +211,17 @@ class _Changes:
         ungrouped = sum(_count(part) for part in parts if _is_later(part))
         if self.head.metadata.partition_columns and ungrouped > _MOST_LATER * sum(map(_count, parts)):
             return None
-        return self._put(parts, state.removes)
+        return self._written(parts, state.removes)
 
-    def _put(self, parts: Sequence[Sidecar | _Part], removes: pa.Table) -> Head | None:
+    def _written(self, parts: Sequence[Sidecar | _Part], removes: pa.Table) -> Head | None:
         new = _NewSidecars(self.store, self.system, self.head.version)
         kept = [
-            new.add(part.adds, files.EMPTY.removes, part.bounds, later=part.later) if isinstance(part, _Part) else part
+            new.add(part.adds, bounds=part.bounds, later=part.later) if isinstance(part, _Part) else part
             for part in parts
         ]
         dead = files.drop_expired_tombstones(FileState(files.EMPTY.adds, removes), self.before_ms).removes
         if dead.num_rows:
-            kept.append(new.add(files.EMPTY.adds, dead))
+            kept.append(new.add(removes=dead))
         new.sync()
         totals = Totals(sum(map(_count, kept)), sum(_number(sidecar, _BYTES_TAG) for sidecar in kept))
         counted = head.with_totals(self.head, totals)
@@ -292,8 +299,7 @@ def _changed(store: Store, live: Sequence[Sidecar], version: int, new_commits: I
     def of(sidecar: Sidecar) -> set[str]:
         paths = checkpoint_reader.read_live_paths(store, sidecar, version)
         maybe: BoolArray = files.is_among(files.path_hashes(paths), hashes)
-        found = paths.filter(pa.array(maybe)) if maybe.any() else paths.slice(0, 0)
-        return {path for path in map(canonical, found.to_pylist()) if path in texts}
+        return texts.intersection(map(canonical, paths.filter(pa.array(maybe)).to_pylist()))
 
     found = checkpoint_reader.for_each(store, of, live)
     return {sidecar.path: paths for sidecar, paths in zip(live, found, strict=True) if paths}

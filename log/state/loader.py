@@ -70,17 +70,17 @@ class LogState:
             return self._base
 
     def files_within(self, matches: MatchBounds) -> FileState:
-        """The live files that can matter, and perhaps others; all of them, if they are loaded or cannot be told apart.
+        """The live files that can matter, and perhaps others: often fewer than `files` has, never too few.
 
-        The first calls may read a part of a checkpoint, and commits.
+        The first calls may read part of a checkpoint, and commits.
         """
         with self._lock:
             base, pending = self._base, self._pending
             self._parts_read += 1
             is_first = self._parts_read <= _MAX_PARTS
         # All commits since the checkpoint are read again each time.
-        is_short = isinstance(base, Segment) and len(base.commit_versions) <= _MAX_PENDING_COMMITS
-        if is_first and is_short and isinstance(base, Segment) and base.checkpoint is not None:
+        is_part = isinstance(base, Segment) and is_first and len(base.commit_versions) <= _MAX_PENDING_COMMITS
+        if isinstance(base, Segment) and base.checkpoint is not None and is_part:
             # The files may have been cleaned up since the log was listed, or be damaged; `files` knows what to do.
             with suppress(CorruptLogError):
                 found = checkpoint_reader.read_matching_files(

@@ -252,18 +252,24 @@ def test_a_table_without_the_feature_has_one_file() -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["lost", "changed", "cut"])
+@pytest.mark.parametrize("damage", ["lost", "changed", "cut", "unsealed"])
 def test_without_a_sidecar_all_are_written_anew(store: MemoryStore, damage: str) -> None:
     path = f"{filenames.SIDECAR_FOLDER}/{sidecars(store, 1)[3].path}"
     content = bytearray(store.read(path))
     content[200] ^= 1
+    contents = {
+        "changed": bytes(content),
+        "cut": bytes(content[:100]),
+        "unsealed": store.read(path).replace(b"tidelog-crc32-parts:", b"tidelog-crc32-trap:_"),
+    }
     if damage == "lost":
         store.delete(path)
     else:
-        store.replace(path, bytes(content) if damage == "changed" else bytes(content[:100]))
+        store.replace(path, contents[damage])
     put_commit(store, 2, file_of(FILES))
     checkpoint(store)
     require_same(store, 2)
+    assert {each.path for each in sidecars(store, 1)}.isdisjoint(each.path for each in sidecars(store, 2))
 
 
 def test_a_sidecar_that_goes_meanwhile_takes_the_checkpoint_with_it(
