@@ -14,8 +14,8 @@ from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
-from tidelog.log.predicate import Expression
-from tidelog.log.pruning.file_pruning import state_within, wholly_matching
+from tidelog.log.predicate import Condition, Expression
+from tidelog.log.pruning.file_pruning import state_within
 from tidelog.log.state.files import FileValues
 from tidelog.log.state.loader import LogState
 
@@ -55,7 +55,8 @@ def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
 def in_scope(state: LogState, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
     """The live files of a version in `scope`.
 
-    Raises CorruptLogError if a file's partition value is unknown, since neither keeping nor removing it would be right.
+    Raises CorruptLogError if a file's partition value is unknown, and PredicateError if the predicate fails for one of
+    the values: neither keeping nor removing that file would be right.
     """
     if scope.predicate is None and scope.partitions is None:
         return state.files().adds
@@ -64,13 +65,13 @@ def in_scope(state: LogState, scope: Scope, metadata: Metadata, path: str) -> pa
     values = (state.files() if tree is None else state_within(state, tree, schema, metadata)).values
     partitions = _partition_table(values, schema, metadata, path)
     if tree is not None:
-        return values.files.filter(wholly_matching(values, tree, schema, metadata))
+        return values.files.filter(Condition(tree, schema).mask(partitions))
     return values.files.filter(pa.array(_among(partitions, scope.partitions)))
 
 
 def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, path: str) -> pa.Table:
     """The partition values, one row for each file."""
-    columns = {}
+    table = values.files.select([])
     for name in metadata.partition_columns:
         column, known = values.partition(physical_name(schema.field(name)), schema.field(name).type)
         if not pc.all(known, min_count=0).as_py():
@@ -79,8 +80,8 @@ def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, 
                 advice="use delete(where), which reads the files and accepts any column",
                 path=path,
             )
-        columns[name] = column
-    return pa.table(columns)
+        table = table.append_column(name, column)
+    return table
 
 
 def _among(values: pa.Table, partitions: pa.Table | None) -> BoolArray:

@@ -285,6 +285,29 @@ def test_minus_zero_is_in_the_partition_of_zero() -> None:
     assert read_numbers(table) == [2]
 
 
+def test_a_predicate_that_fails_for_a_partition_changes_nothing() -> None:
+    table = new_table(memory_store(), pa.schema([("p", pa.int32()), ("n", pa.int64())]), partition_by=["p"])
+    table.insert([{"p": p, "n": p} for p in (1, 2, 2**31 - 1)])
+    version = table.version
+    with pytest.raises(PredicateError, match="cannot be evaluated on all rows: overflow"):
+        table.overwrite([{"p": 1, "n": 9}], where="p + 1 = 2")
+    with pytest.raises(PredicateError, match="cannot be evaluated on all rows: overflow"):
+        table.truncate(where="p + 1 = 2")
+    assert table.refresh().version == version
+    table.overwrite([{"p": 1, "n": 9}], where="p < 3 AND p + 1 = 2")
+    assert read_numbers(table) == [2, 9, 2**31 - 1]
+
+
+def test_a_predicate_without_columns_selects_the_whole_table_or_nothing() -> None:
+    for partition_by in (["p"], []):
+        table = new_table(memory_store(), pa.schema([("p", pa.int32()), ("n", pa.int64())]), partition_by=partition_by)
+        table.insert([{"p": 1, "n": 1}, {"p": 2, "n": 2}])
+        table.overwrite([{"p": 1, "n": 9}], where="1 = 1")
+        assert read_numbers(table) == [9]
+        version = table.version
+        assert table.truncate(where="1 = 2").version == version
+
+
 def test_a_file_with_an_unreadable_partition_value_is_an_error() -> None:
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
     table = new_table(memory_store(), schema, partition_by=["p"])
