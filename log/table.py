@@ -225,9 +225,10 @@ class Table(Statements, UpkeepMethods):
         self.refresh()
         timeline = self.timeline
         interval = timeline.interval(after, until)
+        commits = timeline.between(interval.after, interval.until)
         return Changes(
             self._store,
-            changes_of(timeline.between(interval.after, interval.until), chosen, self.change_source),
+            changes_of(commits, chosen, self.change_source, with_statistics=where is not None),
             self.schema,
             self.head.metadata,
             request=ChangeRequest(

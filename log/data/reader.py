@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,8 +42,7 @@ _WHOLE_BYTES = 2**23
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(msgspec.Struct, frozen=True, gc=False):
     """The parts of an `add` action that are needed to read its rows; picklable.
 
     If its size is given, a small file is fetched whole from a store in which a reader mostly waits. `base_row_id` and

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -35,12 +36,12 @@ class VectorDifference:
         return read_dead_rows(store, self.dead) - (read_dead_rows(store, self.live) if self.live else BitMap64())
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeFile:
+class ChangeFile(msgspec.Struct, frozen=True, gc=False):
     """A file whose rows are changes of one commit; picklable.
 
     The rows are the live rows of `file`, or the rows in the `difference` of two vectors. `change_type` is None if the
-    file has that column itself. `rows` is an upper bound, and usually exact; None if there are no statistics.
+    file has that column itself. `rows` is an upper bound, and usually exact; None if there are no statistics. `stats`
+    are left out where nobody needs them: they are most of a file's size here.
     """
 
     file: DataFile

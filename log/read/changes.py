@@ -61,12 +61,15 @@ class ChangeRequest:
     keys: Sequence[str]
 
 
-def changes_of(commits: Iterable[tuple[Commit, int]], mode: Mode, source: ChangeSource) -> list[Change]:
+def changes_of(
+    commits: Iterable[tuple[Commit, int]], mode: Mode, source: ChangeSource, *, with_statistics: bool
+) -> list[Change]:
     """The units that hold the changes of these commits, with their times; see `commit_changes`.
 
     Raises NotAppendOnlyError.
     """
-    return [change for commit, stamp in commits for change in commit_changes(commit, stamp, mode, source)]
+    read = partial(commit_changes, mode=mode, source=source, with_statistics=with_statistics)
+    return [change for commit, stamp in commits for change in read(commit, stamp)]
 
 
 class Changes(RowReader):

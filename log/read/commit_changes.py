@@ -13,7 +13,7 @@ commit rewrote unchanged, and for updates without change files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
@@ -74,7 +74,13 @@ def changed_rows(commit: Commit) -> bool:
 
 
 def commit_changes(
-    commit: Commit, timestamp_ms: int, mode: Mode, source: ChangeSource, *, skip_changes: bool = False
+    commit: Commit,
+    timestamp_ms: int,
+    mode: Mode,
+    source: ChangeSource,
+    *,
+    skip_changes: bool = False,
+    with_statistics: bool = True,
 ) -> list[Change]:
     """The units that hold the changes of `commit`; none if it changed no rows.
 
@@ -85,17 +91,21 @@ def commit_changes(
 
     With `skip_changes`, a commit for which `changed_rows` is true has no units in the mode `append`. Otherwise it is a
     NotAppendOnlyError.
+
+    Without `with_statistics`, which are there for a predicate, units do not have them, and many files take half of the
+    memory.
     """
     if mode == "append":
         if changed_rows(commit):
             if skip_changes:
                 return []
             raise _not_append_only(commit, source.store.url)
-        return [*_with_rows(_inserted(commit, timestamp_ms, add) for add in commit.adds if add.data_change)]
+        inserts = _Inserts(commit, timestamp_ms, INSERT, with_statistics=with_statistics)
+        return [*_with_rows(inserts.of(add) for add in commit.adds if add.data_change)]
     if commit.cdc:
         files = [(DataFile(cdc.path, cdc.partition_values, None), cdc.size) for cdc in commit.cdc]
         return [ChangeFile(file, commit.version, timestamp_ms, size, None, change_type=None) for file, size in files]
-    sides = _Sides(commit, timestamp_ms, source)
+    sides = _Sides(commit, timestamp_ms, source, with_statistics=with_statistics)
     if not (sides.removed and sides.added) or _is_overwrite(commit, source):
         return [*sides.removed, *sides.added]
     mixed = MixedFiles(tuple(sides.removed), tuple(sides.added), source.schema, _keys(commit, source))
@@ -113,9 +123,10 @@ def read_change_batches(store: Store, change: Change, schema: pa.Schema) -> Iter
 class _Sides:
     """The files whose rows a commit took away (`removed`) and added (`added`)."""
 
-    def __init__(self, commit: Commit, timestamp_ms: int, source: ChangeSource) -> None:
+    def __init__(self, commit: Commit, timestamp_ms: int, source: ChangeSource, *, with_statistics: bool) -> None:
         self._commit = commit
         self._timestamp_ms = timestamp_ms
+        self._with_statistics = with_statistics
         operation = commit_info.operation_name(commit.info)
         update = operation == "UPDATE"
         self._old, self._new = (UPDATE_PREIMAGE, UPDATE_POSTIMAGE) if update else (DELETE, INSERT)
@@ -134,11 +145,12 @@ class _Sides:
                 rows = statistics.live_rows(remove)
                 file = DataFile(remove.path, values, remove.deletion_vector)
                 removed.append(self._file(file, remove.size or 0, rows, self._old, None, remove.stats))
+        inserts = _Inserts(commit, timestamp_ms, self._new, with_statistics=with_statistics)
         for path, add in adds.items():
             if path in removes:
                 added += self._returned(add, removes[path])
             else:
-                added.append(_inserted(commit, timestamp_ms, add, self._new))
+                added.append(inserts.of(add))
         self.removed, self.added = _with_rows(removed), _with_rows(added)
 
     def _died(self, add: AddFile, remove: RemoveFile) -> Iterator[ChangeFile]:
@@ -180,6 +192,9 @@ class _Sides:
         stats: str | None,
     ) -> ChangeFile:
         version, stamp = self._commit.version, self._timestamp_ms
+        # How many rows a file has decides how the positions in its vectors are read.
+        if not (self._with_statistics or difference or file.deletion_vector):
+            stats = None
         return ChangeFile(file, version, stamp, size, rows, change_type, difference, stats)
 
 
@@ -220,12 +235,28 @@ def _keys(commit: Commit, source: ChangeSource) -> tuple[str, ...]:
     return keys if set(keys) <= set(source.schema.names) else ()
 
 
-def _inserted(commit: Commit, timestamp_ms: int, add: AddFile, change_type: str = INSERT) -> ChangeFile:
-    rows = statistics.live_rows(add)
-    return ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, rows, change_type, stats=add.stats)
+class _Inserts:
+    """Files whose rows a commit inserted. Those of one partition share their partition values."""
+
+    def __init__(self, commit: Commit, timestamp_ms: int, change_type: str, *, with_statistics: bool) -> None:
+        self._version = commit.version
+        self._timestamp_ms = timestamp_ms
+        self._change_type = change_type
+        self._with_statistics = with_statistics
+        self._partitions: dict[tuple[tuple[str, str | None], ...], dict[str, str | None]] = {}
+
+    def of(self, add: AddFile) -> ChangeFile:
+        """The rows of an added file."""
+        values = add.partition_values
+        values = self._partitions.setdefault(tuple(values.items()), values)
+        vector = add.deletion_vector
+        file = DataFile(add.path, values, vector, add.size, add.base_row_id, add.default_row_commit_version)
+        rows = statistics.live_rows(add)
+        stats = add.stats if self._with_statistics or vector else None
+        return ChangeFile(file, self._version, self._timestamp_ms, add.size, rows, self._change_type, stats=stats)
 
 
-def _with_rows(files: Iterator[ChangeFile] | Sequence[ChangeFile]) -> list[ChangeFile]:
+def _with_rows(files: Iterable[ChangeFile]) -> list[ChangeFile]:
     return [file for file in files if file.rows != 0]
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,7 +108,8 @@ class CommitReader:
 
     def unit(self, change: Change, *, matches: bool) -> Unit:
         """A change with its numbers for the limits."""
-        change = _without_statistics(change)
+        if self._selection.tree is not None:
+            change = _without_statistics(change)
         if not matches:
             return Unit(change, 0, 0, 0)
         rows = change.rows
@@ -117,12 +119,13 @@ class CommitReader:
 
     def _of(self, commit: Commit, stamp: int) -> CommitUnits:
         metadata = next((action for action in commit.others if isinstance(action, Metadata)), None)
-        source, skips = self.table.change_source, self._skips_changes
+        source, skips, tree = self.table.change_source, self._skips_changes, self._selection.tree
         try:
-            changes = commit_changes(commit, stamp, self._mode, source, skip_changes=skips)
+            changes = commit_changes(
+                commit, stamp, self._mode, source, skip_changes=skips, with_statistics=tree is not None
+            )
         except NotAppendOnlyError as error:
             raise _with_options(error) from None
-        tree = self._selection.tree
         matches = [True] * len(changes)
         if tree is not None:
             matches = _matches(changes, tree, self._selection.row_schema, source.metadata)
@@ -173,8 +176,10 @@ def _matches(
 def _without_statistics(change: Change) -> Change:
     """Nothing here reads the statistics again, and they make up most of a file's size."""
     if isinstance(change, ChangeFile):
-        return replace(change, stats=None)
-    removed, added = (tuple(replace(file, stats=None) for file in side) for side in (change.removed, change.added))
+        return msgspec.structs.replace(change, stats=None)
+    removed, added = (
+        tuple(msgspec.structs.replace(file, stats=None) for file in side) for side in (change.removed, change.added)
+    )
     return replace(change, removed=removed, added=added)
 
 

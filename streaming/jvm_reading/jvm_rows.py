@@ -166,11 +166,12 @@ class _Reading:
                 rest.append(change)
                 continue
             has_positions = dead_rows.has_positions(change)
-            blocks += dead_rows.max_blocks(change)
-            if has_positions and blocks > dead_rows.MAX_BLOCKS:
-                blocks -= dead_rows.max_blocks(change)
-                rest.append(change)
-                continue
+            if has_positions:
+                of_file = dead_rows.max_blocks(change)
+                if blocks + of_file > dead_rows.MAX_BLOCKS:
+                    rest.append(change)
+                    continue
+                blocks += of_file
             names = names_of(tuple(change.partition_values), change.change_type is not None)
             groups[names, has_positions].append(change)
         return groups, rest
@@ -289,10 +290,12 @@ def is_store_readable(store: Store) -> bool:
 
 def is_file_readable(change: Any) -> bool:
     """Whether the unit is one file, of known size, at a plain path below the table's root."""
-    if not isinstance(change, ChangeFile) or change.size_bytes <= 0 or paths.is_absolute(change.file.path):
+    if not isinstance(change, ChangeFile) or change.size_bytes <= 0:
         return False
     if _PLAIN.match(change.file.path):
         return True
+    if paths.is_absolute(change.file.path):
+        return False
     parts = paths.to_storage_path(change.file.path).split("/")
     # Spark's scan leaves out files whose names begin in this way. Hadoop resolves parts such as `..`, which object
     # stores do not.
@@ -345,7 +348,8 @@ def constant_columns(
         if not of_snapshot and name in (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE):
             found.append(_change_column(changes, field))
             continue
-        values = _partition_column([change.partition_values[physical_name(field)] for change in changes], field.type)
+        physical = physical_name(field)
+        values = _partition_column([change.file.partition_values[physical] for change in changes], field.type)
         if values is None:
             return None
         found.append(values)
