@@ -14,12 +14,12 @@ import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
-import org.apache.spark.sql.connector.catalog.SupportsDelete;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -206,7 +206,7 @@ public class Catalog implements StagingTableCatalog {
   }
 
   /** A table of the catalog, at the newest version or at one of the past. */
-  public static class PathTable implements Table, SupportsRead, SupportsWrite, SupportsDelete {
+  public static class PathTable implements Table, SupportsRead, SupportsWrite, TruncatableTable {
     private final Map found;
     private final Map options;
     private final StructType schema;
@@ -250,6 +250,10 @@ public class Catalog implements StagingTableCatalog {
       return can;
     }
 
+    Map options() {
+      return options;
+    }
+
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
       HashMap all = new HashMap(options);
       all.putAll(given.asCaseSensitiveMap());
@@ -260,14 +264,6 @@ public class Catalog implements StagingTableCatalog {
       HashMap all = new HashMap(options);
       all.putAll(info.options().asCaseSensitiveMap());
       return new Writing(all);
-    }
-
-    public boolean canDeleteWhere(Filter[] filters) {
-      return true;
-    }
-
-    public void deleteWhere(Filter[] filters) {
-      DefaultSource.ask(DefaultSource.request("delete", options), filters);
     }
 
     public boolean truncateTable() {

@@ -295,6 +295,10 @@ public class DefaultSource
       return false;
     }
 
+    Map options() {
+      return options;
+    }
+
     public RDD buildScan(String[] columns, Filter[] filters) {
       Map request = request("scan", options);
       request.put("columns", Arrays.asList(columns));

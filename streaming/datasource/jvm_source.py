@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from tidelog.log.errors import TidelogError
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, sql_catalog
+from tidelog.streaming.datasource import frames, sql_catalog, sql_statements
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
@@ -43,6 +43,7 @@ _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
 _CATALOG = "tidelog.Catalog"
+_ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _REDACTED = "spark.sql.redaction.options.regex"
@@ -74,6 +75,8 @@ def install(spark: SparkSession) -> bool:
         _loaded(jvm, _CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
+        _loaded(jvm, _ROW_CHANGES)
+        jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
@@ -291,5 +294,6 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "columns": _columns,
     "scan": _scan,
     "write": _write,
+    "change": lambda request, given: sql_statements.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

@@ -60,8 +60,8 @@ def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
         text = _text(item, schema)
         if text is None:
             raise PredicateError(
-                f"the condition {item.toString()} cannot be evaluated by DELETE FROM",
-                advice="use tidelog.streaming.table(spark, path).delete(where), which takes any predicate",
+                f"the condition {item.toString()} has no exact translation",
+                advice="use tidelog.streaming.table(spark, path), which takes any predicate",
             )
         texts.append(text)
     return " AND ".join(texts) or None

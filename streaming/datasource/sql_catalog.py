@@ -23,9 +23,7 @@ from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import split_names
-from tidelog.streaming.executors.spark_table import table as spark_table
 
 _LOG_FOLDER = "_delta_log"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,6 +78,17 @@ def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[st
     settings = {name[len(prefix) :]: text for name, text in spark.conf.getAll.items() if name.startswith(prefix)}
     options = {name: text for name, text in settings.items() if name == "warehouse" or name.startswith(_STORAGE)}
     return _place({"options": options, "names": list(names)})
+
+
+def changed_place(request: Request) -> tuple[str, dict[str, str]]:
+    """The path and the storage options of the table that a statement changes, by the options of the request.
+
+    Raises ConfigurationError for a version of the past.
+    """
+    given, storage_options = split_names(request["options"])
+    if "versionasof" in given:
+        raise ConfigurationError("a version of the past cannot be changed", advice="leave out VERSION AS OF")
+    return given["path"], storage_options
 
 
 def _described(request: Request, table: TableReader | Table, more: Mapping[str, str]) -> str:
@@ -227,26 +236,10 @@ def _drop(request: Request, _: Any) -> bool:
     return True
 
 
-def _opened(request: Request) -> tuple[str, dict[str, str]]:
-    given, storage_options = split_names(request["options"])
-    if "versionasof" in given:
-        raise ConfigurationError("a version of the past cannot be changed", advice="leave out VERSION AS OF")
-    return given["path"], storage_options
-
-
-def _delete(request: Request, filters: Any) -> None:
-    path, storage_options = _opened(request)
-    where = exact_predicate(list(filters), Table.open(path, storage_options=storage_options).schema)
-    if where is None:
-        _truncate(request, None)
-        return
-    spark = SparkSession.getActiveSession()
-    assert spark is not None
-    spark_table(spark, path, storage_options=storage_options).delete(where)
-
-
 def _truncate(request: Request, _: Any) -> None:
-    path, storage_options = _opened(request)
+    if request.get("partition"):
+        raise ConfigurationError("TRUNCATE TABLE ... PARTITION is not supported", advice="use DELETE FROM ... WHERE")
+    path, storage_options = changed_place(request)
     Table.open(path, storage_options=storage_options).truncate()
 
 
@@ -258,6 +251,5 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "alter": _alter,
     "refused": _refused,
     "drop": _drop,
-    "delete": _delete,
     "truncate": _truncate,
 }
