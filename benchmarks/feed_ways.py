@@ -1,22 +1,25 @@
 """The parts `ways` and `many_files` of `benchmarks.feed`.
 
 What the same changes cost by each way into Spark, to a no-op: `changes(spark, ...)`, `spark.read.format("tidelog")` and
-the table function `tidelog_changes`. And how soon the first row of a table of many files comes.
+the table function `tidelog_changes`. And what Spark's driver does before a job begins, if a table has many files.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from benchmarks import feed_batch, tables
 from benchmarks.harness import TIDELOG, Goal, Report
 from benchmarks.peers import spark_session
 from benchmarks.timing import timed
-from tidelog.streaming import changes, read, register
+from tidelog.streaming import changes, read, register, table
 
 _CASE = feed_batch.Case("1,000,000 rows in 20 versions", 20, 50_000)
 _REPETITIONS = 5
@@ -39,19 +42,33 @@ def measure(report: Report, *, quick: bool = False, session: Any = None) -> None
             report.figure(f"ways, {way}: {case.name}", "s", {TIDELOG: statistics.median(spans)})
 
 
+def _first_row(frame: Callable[[], DataFrame]) -> list[Any]:
+    return frame().limit(1).collect()
+
+
 def measure_many_files(report: Report, *, quick: bool = False, session: Any = None) -> None:
-    """Measure the first row of a table of many files, of which only the first ones exist."""
+    """Measure the first row of a table of many files, of which only the first ones exist, and what needs no file."""
     spark = session or spark_session(memory="4g")
     register(spark)
-    files, partitions = (200, 5) if quick else (1_000_000, 1000)
-    path = str(tables.one_real_partition(files, partitions))
+    files, partitions, commits = (200, 5, 4) if quick else (1_000_000, 1000, 100)
+    source = tables.one_real_partition(files, partitions)
+    path = str(source)
     ways = {"read()": partial(read, spark, path), 'format("tidelog")': partial(spark.read.format("tidelog").load, path)}
-    for way, frame in ways.items():
+    cases: dict[str, Callable[[], object]] = {
+        f"first row of {files:,} files, {way}": partial(_first_row, frame) for way, frame in ways.items()
+    }
+    changed = str(tables.checkpointed(files, commits, "tidelog"))
+    cases[f"frame of {files:,} files in {commits} commits, changes()"] = lambda: changes(spark, changed)
+    for case, run in cases.items():
         spans = []
         for _ in range(1 if quick else 3):
             with timed() as spent:
-                assert frame().limit(1).collect()
+                assert run()
             spans.append(spent["seconds"])
-        report.figure(
-            f"first row of {files:,} files, {way}", "s", {TIDELOG: statistics.median(spans)}, Goal(6, TIDELOG)
-        )
+        report.figure(case, "s", {TIDELOG: statistics.median(spans)}, Goal(6, TIDELOG))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = table(spark, str(tables.clone(source, Path(folder) / "table")))
+        with timed() as spent:
+            assert copy.compact(where="p = 'real'").files_removed
+        case = f"compaction of one of {partitions} partitions of {files:,} files, by Spark"
+        report.figure(case, "s", {TIDELOG: spent["seconds"]}, Goal(6, TIDELOG))

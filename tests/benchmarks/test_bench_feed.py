@@ -22,7 +22,12 @@ CASES = (
 )
 WAYS_OF_STREAMS = ("format", "format in a batch function", "Feed")
 STREAMS = [f"stream, {way}, {figure}" for way in WAYS_OF_STREAMS for figure in ("addBatch", "whole run")]
-FIRST_ROWS = [f"first row of 200 files, {way}" for way in ("read()", 'format("tidelog")')]
+MANY_FILES = [
+    "first row of 200 files, read()",
+    'first row of 200 files, format("tidelog")',
+    "frame of 200 files in 4 commits, changes()",
+    "compaction of one of 5 partitions of 200 files, by Spark",
+]
 WAYS = [f"ways, {way}" for way in ("changes()", 'format("tidelog")', "tidelog_changes")]
 LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
 
@@ -60,7 +65,7 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
         pytest.param("stream", STREAMS * 2, id="stream", marks=pytest.mark.nightly),
         pytest.param("latency", LATENCIES, id="latency", marks=pytest.mark.nightly),
         pytest.param("planning", ["planning"] * 3, id="planning"),
-        pytest.param("many_files", FIRST_ROWS, id="many_files", marks=pytest.mark.nightly),
+        pytest.param("many_files", MANY_FILES, id="many_files", marks=pytest.mark.nightly),
     ],
 )
 def test_a_quick_run_of_the_parts_in_spark(part: str, cases: list[str]) -> None:
