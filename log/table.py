@@ -10,9 +10,9 @@ from tidelog.log import commit_records
 from tidelog.log.commit_records import CommitRecord
 from tidelog.log.errors import TableExistsError, TableNotFoundError
 from tidelog.log.operations import convert, create_table, drop_table
-from tidelog.log.operations.keys import key_columns
 from tidelog.log.predicate import at_time
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
+from tidelog.log.read.keys import key_columns
 from tidelog.log.read.timeline import Point
 from tidelog.log.statements import Statements
 from tidelog.log.storage import open_store

@@ -26,10 +26,10 @@ from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
-from tidelog.log.operations.keys import keys_of_upsert
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.presentable import brief
+from tidelog.log.read.keys import keys_of_upsert
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.table_identity import BaseLook, require_not_dropped

@@ -40,7 +40,7 @@ def hold(data: Any) -> pa.Table | Sequence[Any]:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return data
     raise SchemaMismatchError(
-        f"cannot write data of type {type(data).__name__}",
+        f"data cannot be of type {type(data).__name__}",
         advice="pass an Arrow table, a pandas, Polars or DuckDB frame, a RecordBatchReader or a list of dicts",
     )
 

@@ -19,6 +19,5 @@ Rows:
 
 Shared parts:
 
-- `keys`: rows identified by key columns
 - `staged_parts`: stage an operation in parts, over some of the files each
 """

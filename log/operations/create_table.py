@@ -29,8 +29,8 @@ from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped, requested
 from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
-from tidelog.log.operations.keys import check_primary_key
 from tidelog.log.read.changes import change_schema
+from tidelog.log.read.keys import check_primary_key
 from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.commits import is_there
 from tidelog.log.state.loader import LogState, load

@@ -18,8 +18,8 @@ from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
 from tidelog.log.format.schema import columns_of
-from tidelog.log.operations.keys import check_primary_key
 from tidelog.log.read.changes import change_schema
+from tidelog.log.read.keys import check_primary_key
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 

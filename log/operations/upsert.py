@@ -28,9 +28,9 @@ from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
-from tidelog.log.operations.keys import Keys
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from tidelog.log.read.keys import Keys
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState

@@ -4,11 +4,13 @@
 - `snapshot`: `Snapshot`, the table at one version
 - `read_ahead`: read several files at the same time, and give their rows in order
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected
+- `keyed_rows`: the rows of a snapshot that have one of some keys
 - `debt`: `Debt`, what compaction and a checkpoint would save
 - `timeline`: the retained commits, by ID version and by time
 - `commit_changes`: the changes of one commit, as units that can be read independently
 - `change_files`: a unit that is one file
 - `mixed_commits`: a unit that took rows away and added rows, of which some may be the same, and its rows that changed
 - `changes`: `Changes`, the rows changed between two points in the history
+- `keys`: rows identified by key columns
 - `net_changes`: the net effect of a run of changes of any size, one row per key
 """

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import at_time
 from tidelog.log.pruning.partition_scope import in_scope, partition_scope
+from tidelog.log.read.keyed_rows import rows_of_keys
 from tidelog.log.read.scan import ArrowReader, Scan, columns_text
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
@@ -90,7 +92,8 @@ class Snapshot(ArrowReader):
             `partitionValues` and `stats`.
 
         Raises:
-            PredicateError: If `where` is invalid or uses a column that does not partition the table.
+            PredicateError: If `where` is invalid, uses a column that does not partition the table, or fails for a
+                partition.
             CorruptLogError: If `where` is given and a file's partition value is unreadable.
 
         """
@@ -138,6 +141,30 @@ class Snapshot(ArrowReader):
 
         """
         return Scan(self._store, self._state, self.schema, at_time(where, self._system.now_ms), columns)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that have one of the keys.
+
+        Files are left out by their statistics. Of the others, the columns of the keys are read, and more only of rows
+        that are found.
+
+        Args:
+            keys: A list of dicts such as `[{"id": 7}]`, an Arrow table, or another frame that `insert` takes. Its
+                columns are those of the key, which need not be the primary key. A key can occur several times.
+            columns: The columns of the result, in this order. None for all columns.
+
+        Returns:
+            The rows in the order of their keys. A key without a row gives none, one with several rows gives all of
+            them.
+
+        Raises:
+            SchemaMismatchError: A key has a null, a value of another type, or a column that the table does not have.
+            ConfigurationError: The keys have no columns, or a nested one; or a column in `columns` does not exist.
+
+        Example:
+            >>> table.get([{"id": 7}, {"id": 9}], columns=["id", "price"])
+        """
+        return rows_of_keys(self._store, self._state, self.schema, keys, columns)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Read the rows as a `pyarrow.RecordBatchReader`, as they are consumed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -224,6 +224,15 @@ class TableReader(ArrowReader):
             columns: The columns to read, in this order. None for all columns.
         """
         return self.at().scan(where, columns)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of the loaded version that have one of the keys, in the order of the keys; see `Snapshot.get`.
+
+        Args:
+            keys: A list of dicts such as `[{"id": 7}]`, or a frame with the columns of the key.
+            columns: The columns of the result, in this order. None for all columns.
+        """
+        return self.at().get(keys, columns)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Read the rows of the loaded version as a `pyarrow.RecordBatchReader`, as they are consumed."""

@@ -28,7 +28,6 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.operations.delete_update import Matched
-from tidelog.log.operations.keys import Keys, keys_of_upsert
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -41,6 +40,7 @@ from tidelog.log.operations.upsert import (
     staged_upsert,
     with_kept_ids,
 )
+from tidelog.log.read.keys import Keys, keys_of_upsert
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState

@@ -14,8 +14,8 @@ import pyarrow as pa
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
-from tidelog.log.operations.keys import keys_of_upsert
 from tidelog.log.presentable import did_you_mean, presentable
+from tidelog.log.read.keys import keys_of_upsert
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.throttle import Throttle

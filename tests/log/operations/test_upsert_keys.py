@@ -20,8 +20,8 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError, MetadataChangedException
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.operations import upsert
-from tidelog.log.operations.keys import Keys
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
+from tidelog.log.read.keys import Keys
 
 
 @pytest.fixture(params=list(KINDS))
