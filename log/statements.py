@@ -11,7 +11,9 @@ import pyarrow as pa
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError, HistoryExpiredError, TidelogError
+from tidelog.log.operations.merge_rules import ALL, Rule, merge_rules, require_one_way
 from tidelog.log.predicate import at_time, update_at_time
+from tidelog.log.read.keys import keys_of_upsert
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import logger
@@ -169,12 +171,27 @@ class Statements(TableReader):
         return self.statement(lambda transaction: transaction.update(where, fixed))
 
     def upsert(
-        self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+        self,
+        data: Any,
+        *,
+        keys: Sequence[str] = (),
+        delete_where: str | None = None,
+        other_keys: bool = False,
+        columns: str = ALL,
+        when_matched: Sequence[Rule] = (),
+        when_not_matched: Sequence[Rule] = (),
+        when_not_matched_by_source: Sequence[Rule] = (),
     ) -> Committed:
         """Replace the table rows that have the data's keys, and insert the rows with new keys.
 
         If a key has several rows in the table, all of them are replaced. Holds the data in memory, and with
         `delta.enableChangeDataFeed` the old rows as well. Runs again after a conflict, as `delete` does.
+
+        With rules it is SQL's MERGE by keys, and does what the rules say instead. A rule is a pair of a condition, SQL
+        text over `source.column` and `target.column` or None for all rows, and an action. The first rule of a kind
+        whose condition is true for a row is applied; a row without one stays as it is, or is not inserted. With rules
+        or `columns="partial"` each row of a key in the table is changed by itself, and the rows to change are held in
+        memory.
 
         Args:
             data: As for `insert`; at most one row per key.
@@ -183,19 +200,39 @@ class Statements(TableReader):
                 is not inserted. Columns that only this text reads need not be in the table.
             other_keys: Whether `keys` may differ from `tidelog.primaryKey`. Then all rows that are equal in `keys` are
                 replaced, even if they have different primary keys.
+            columns: `all`, or `partial`: rows of the table keep their values in columns that the data does not have. In
+                a list of dicts each row has columns of its own; a value of None sets null. New rows get the defaults of
+                the columns that are missing, or null.
+            when_matched: Rules for rows of the table with a key of the data. An action is `"update"`, which takes all
+                columns from the data, `"delete"`, or a dict of columns and SQL expressions.
+            when_not_matched: Rules for rows of the data with a new key, or with a null in it: `"insert"`, or a dict.
+                Columns that it does not have get their defaults, or null.
+            when_not_matched_by_source: Rules for rows of the table whose key the data does not have: `"delete"`, or a
+                dict. All rows of the table are read, one file at a time.
 
         Raises:
-            SchemaMismatchError, UnsupportedFeatureError: As for `insert`, or a key is null.
+            SchemaMismatchError, UnsupportedFeatureError: As for `insert`, or a key is null without rules.
             DuplicateKeyError: The data has several rows for one key.
-            ConfigurationError: There are no key columns, they are not in the table, or they are not its primary key.
-            PredicateError: `delete_where` contains something that tidelog does not evaluate.
+            ConfigurationError: There are no key columns, they are not in the table, or they are not its primary key; or
+                a rule is wrong, or arguments do not go together.
+            PredicateError: `delete_where`, a condition or an expression has something that tidelog does not evaluate.
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
         held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms)
-        return self.statement(
-            lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where, other_keys=other_keys)
-        )
+        # At one time, however often the statement runs.
+        rules = merge_rules(when_matched, when_not_matched, when_not_matched_by_source, self._now_ms)
+        require_one_way(rules, columns, delete_where)
+
+        def staged(transaction: Transaction) -> Transaction:
+            if rules:
+                names = keys_of_upsert(keys, transaction.schema, transaction.properties, other_keys=other_keys)
+                return transaction.merge(held, rules, names)
+            return transaction.upsert(
+                held, keys=keys, delete_where=delete_where, other_keys=other_keys, columns=columns
+            )
+
+        return self.statement(staged)
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the table, some of its partitions, or the rows that match a predicate, with `data`.

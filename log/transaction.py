@@ -25,7 +25,8 @@ from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
-from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
+from tidelog.log.operations import add_columns, delete_update, merge, schema_evolution, set_properties, upsert
+from tidelog.log.operations.merge_rules import ALL, PARTIAL, MergeRules, Rule, merge_rules, require_one_way
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.presentable import brief
@@ -175,15 +176,33 @@ class Transaction:
             return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(
-        self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+        self,
+        data: Any,
+        *,
+        keys: Sequence[str] = (),
+        delete_where: str | None = None,
+        other_keys: bool = False,
+        columns: str = ALL,
+        when_matched: Sequence[Rule] = (),
+        when_not_matched: Sequence[Rule] = (),
+        when_not_matched_by_source: Sequence[Rule] = (),
     ) -> Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
         names = keys_of_upsert(keys, self.schema, self.properties, other_keys=other_keys)
+        rules = merge_rules(when_matched, when_not_matched, when_not_matched_by_source, self._system.now_ms)
+        require_one_way(rules, columns, delete_where)
+        if rules:
+            return self.merge(data, rules, names)
+        stage = merge.stage_partial if columns == PARTIAL else upsert.stage_upsert
         with self.working():
-            return self._keep(
-                upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
-            )
+            return self._keep(stage(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS)
+
+    def merge(self, data: Any, rules: MergeRules, names: Sequence[str]) -> Transaction:
+        """Stage an upsert by rules; `names` are its key columns."""
+        self.require_row_changes()
+        with self.working():
+            return self._keep(merge.stage_merge(self._state, self.writer, data, names, rules), upsert.UPSERT_METRICS)
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""

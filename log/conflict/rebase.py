@@ -10,10 +10,10 @@ The winners are folded in, oldest first, then the transaction is judged at the n
    its rows is left, if compactions of its level or above moved all of them, or if a move has no lineage.
 4. A winner deleted rows that the transaction deletes: they leave its deletes, and their images die with them. If it
    staged change rows for them it is a conflict, because the change feed would be wrong, and so it is if its new rows
-   have the row ids of those that it replaces.
+   have values or row ids of those that it replaces.
 5. A winner added rows: this matters only if the transaction reads. Rows that match join its deletes if deleting is all
-   that it does with them, else it is a conflict, as it is if new rows would need their row ids. Whether rows match is a
-   Question, which the caller answers by reading them.
+   that it does with them, else it is a conflict, as it is if new rows would need their values or row ids. Whether rows
+   match is a Question, which the caller answers by reading them.
 6. A winner changed the schema or protocol: see `metadata_conflicts`.
 7. A winner recorded progress of the transaction's own stream: see `metadata_conflicts`.
 8. A winner is a vacuum that may have deleted the transaction's files: see `horizon`.
@@ -94,7 +94,8 @@ class Rebase:
         self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
         self._vectors = has_deletion_vectors(base_protocol, base_metadata)
         # The written rows of an UPSERT have the ids of the rows that they replace, and a rebase cannot rewrite them.
-        self._reuses_ids = preserves_ids(base_metadata) and staged.replaces_by_key
+        # Nor can it compute new values.
+        self._reuses_rows = staged.is_computed or (preserves_ids(base_metadata) and staged.replaces_by_key)
         self._rules: set[int] = set()
         self._conflict: Conflict | None = None
         self.newest_change = 0
@@ -265,8 +266,8 @@ class Rebase:
             self._rules.add(1)
         if len(lost):
             self._rules.add(4)
-            if self._reuses_ids:
-                return self._row_conflict("the winner changed rows whose row ids this transaction reuses")
+            if self._reuses_rows:
+                return self._row_conflict("the winner changed rows whose values or row ids this transaction reuses")
             if self._staged.cdc:
                 return self._row_conflict(
                     "the winner changed rows for which this transaction has already written change feed rows"
@@ -319,7 +320,7 @@ class Rebase:
                 )
             mine = deletes[path].positions if path in deletes else BitMap64()
             extra = answer.matching - mine
-            if extra and not (self._vectors and staged.joins_matches and not self._reuses_ids):
+            if extra and not (self._vectors and staged.joins_matches and not self._reuses_rows):
                 return self._append_conflict(path, f"new rows match what the operation read: {len(extra)} in {path}")
             if extra:
                 deletes[path] = RowDelete(file, mine | extra, answer.rows)

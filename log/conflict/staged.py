@@ -121,6 +121,9 @@ class Staged:
     With `replaces_matches` the added rows stand for all rows that match `reads` at the commit, whichever they are then,
     and not for single ones.
 
+    With `is_computed` the added rows were computed from the deleted ones, and each stands for one of `reads.keys`: a
+    winner that changed or added such a row is a conflict.
+
     A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
     in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
 
@@ -145,6 +148,7 @@ class Staged:
     restores: pa.Table | None = None
     reads: Reads | None = None
     replaces_matches: bool = False
+    is_computed: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()

@@ -273,7 +273,7 @@ def split_upsert(
         conform.require_dicts(held)
         held = rules.with_defaults(held)
     loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
-    known, extra = _by_ownership(held, loose)
+    known, extra = by_ownership(held, loose)
     for name in keys:
         if name not in known.column_names:
             raise SchemaMismatchError(
@@ -282,13 +282,13 @@ def split_upsert(
     everything = pa.table([*known.columns, *extra.columns], schema=pa.schema([*known.schema, *extra.schema]))
     used = predicate.columns(predicate.parse(delete_where, everything.schema))
     match_names([name for name in extra.column_names if name not in used], schema.names)
-    is_deleted = _matching(everything, delete_where)
+    is_deleted = matching(everything, delete_where)
     deleted = conform.conform(known.filter(is_deleted), loose).select(keys)
     is_written = pc.invert(is_deleted)
     return rules.answered(known.filter(is_written), answers and answers.filter(is_written)), deleted
 
 
-def _by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+def by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Split the data's columns into the table's own, in its types, and extra ones, in types that Delta has."""
     if isinstance(held, pa.Table):
         held = conform.without_index(held, schema)
@@ -308,7 +308,7 @@ def _by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa
     return known, conform.conform(extra, table_schema(extra.schema))
 
 
-def _matching(table: pa.Table, where: str) -> pa.Array:
+def matching(table: pa.Table, where: str) -> pa.Array:
     """Whether `where` is true, for each row."""
     number = free_name(table.schema)
     numbered = table.append_column(number, pa.array(range(table.num_rows), pa.int64()))

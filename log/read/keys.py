@@ -120,6 +120,8 @@ class Keys:
 
     def predicate(self) -> Expression:
         """A predicate that is true for every row with one of the keys, and narrow enough to prune files."""
+        if not self.table.num_rows:
+            return Literal(False)  # noqa: FBT003 - a value
         parts = [part for name in self.names if (part := _may_be(name, self.table[name])) is not None]
         if not parts:
             return Literal(True)  # noqa: FBT003 - a value

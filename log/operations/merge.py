@@ -1,0 +1,442 @@
+"""Stage an upsert with rules, or one whose data has some of the columns only.
+
+The source and the rows that change are held in memory. From the table, the rows with one of the source's keys are read;
+with rules for rows that are not in the source, all rows, one file at a time.
+
+The new rows are computed from the old ones, so another commit that changes or adds a row with one of the keys is a
+conflict, and the statement runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log import predicate
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Reads, RowDelete, Staged
+from tidelog.log.data import conform
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.format import commit_info
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.operations.delete_update import Matched, file_metrics
+from tidelog.log.operations.merge_rules import DELETE, INSERT, UPDATE, Action, MergeRules
+from tidelog.log.operations.upsert import NEW_ROW, KeyMatcher, by_ownership, matching, with_kept_ids
+from tidelog.log.predicate import Condition, Literal
+from tidelog.log.presentable import did_you_mean
+from tidelog.log.read import change_files
+from tidelog.log.read.keys import Keys
+from tidelog.log.rules import RowRules
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+
+SOURCE, TARGET = "source", "target"
+_NONE = -1
+
+
+class _Source:
+    """The data: the table's own columns in the table's types, and others; in memory.
+
+    `given` says, for each column of a list of dicts, which rows have it.
+    """
+
+    def __init__(self, data: Any, rules: RowRules, names: Sequence[str], path: str) -> None:
+        held, schema = conform.hold(data), rules.schema
+        self.given: dict[str, BoolArray] = {}
+        self.rows: Sequence[Any] | None = None
+        if not isinstance(held, pa.Table):
+            conform.require_dicts(held)
+            self.rows = held
+        loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
+        if not len(held):
+            held = loose.empty_table()
+        self.known, self.extra = by_ownership(held, loose)
+        if self.rows:
+            spelled = {name.lower(): name for name in self.known.column_names}
+            for name in self.known.column_names:
+                self.given[name] = np.zeros(len(self.rows), dtype=bool)
+            for number, row in enumerate(self.rows):
+                for name in row:
+                    if str(name).lower() in spelled:
+                        self.given[spelled[str(name).lower()]][number] = True
+        for name in names:
+            if name not in self.known.column_names:
+                raise SchemaMismatchError(
+                    f"the data lacks the key column {name!r}", advice="add the column to the data", column=name
+                )
+        self.everything = pa.table(
+            [*self.known.columns, *self.extra.columns], schema=pa.schema([*self.known.schema, *self.extra.schema])
+        )
+        keyed = np.ones(self.known.num_rows, dtype=bool)
+        for name in names:
+            keyed &= self.known[name].is_valid().to_numpy()
+        self.keyed = np.flatnonzero(keyed)
+        self.keys = Keys(self.known.select(names).take(pa.array(self.keyed)), names, path)
+
+    def has(self, name: str, places: Int64Array) -> BoolArray:
+        """Which of the rows give a value, or null, for a column of the table."""
+        return self.given[name][places] if name in self.given else np.ones(len(places), dtype=bool)
+
+
+class _Found(NamedTuple):
+    """Live rows of a file: the numbers of their rows in the source, or -1, their positions, ids and columns."""
+
+    add: AddFile
+    places: Int64Array
+    positions: Int64Array
+    row_ids: Int64Array
+    rows: pa.Table
+
+
+class _Merge(KeyMatcher):
+    """Applies the rules to the rows of the table, and stages what they change."""
+
+    def __init__(self, state: LogState, writer: DataWriter, source: _Source) -> None:
+        super().__init__(state, writer, source.keys)
+        self.rules = RowRules.of(writer)
+        self._source = source
+        self.is_matched: BoolArray = np.zeros(source.known.num_rows, dtype=bool)
+        self.deletes: list[RowDelete] = []
+        self.updated = 0
+        self._images: list[pa.Table] = []
+        self._ids: list[Int64Array] = []
+        self._changes: list[tuple[str, pa.Table]] = []
+
+    def apply(self, matched: Sequence[Action], by_source: Sequence[Action], *, partial: pa.Array | None) -> None:
+        """Apply the rules to all rows of the table that they can change.
+
+        With `partial`, matched rows get the columns that the source gives instead, or are deleted where it is true.
+        """
+        for found in self._rows(whole=bool(by_source)):
+            is_matched = found.places >= 0
+            self.is_matched[found.places[is_matched]] = True
+            outcomes: list[tuple[Int64Array, pa.Table | None]] = []
+            if is_matched.any():
+                chosen = np.flatnonzero(is_matched)
+                old, places = found.rows.take(pa.array(chosen)), found.places[chosen]
+                parts = (
+                    self._partial(old, places, partial) if partial is not None else self._matched(old, places, matched)
+                )
+                outcomes += [(chosen[rows], images) for rows, images in parts]
+            if by_source and not is_matched.all():
+                chosen = np.flatnonzero(~is_matched)
+                old = found.rows.take(pa.array(chosen))
+                joined = _joined(None, old)
+                outcomes += [(chosen[rows], images) for rows, images in self._by_rules(old, joined, by_source, None)]
+            self._stage(found, outcomes)
+
+    def _rows(self, *, whole: bool) -> Iterator[_Found]:
+        keyed = self._source.keyed
+        if not whole:
+            for add, positions, places, row_ids in self.found():
+                yield _Found(add, keyed[places], positions, row_ids, self.whole_rows(add, BitMap64(positions)))
+            return
+        for add in files.to_adds(self._state.files().adds):
+            positions, keys = self._read_keys(add)
+            places = self._keys.places(keys)
+            numbers = np.where(places >= 0, keyed[places], _NONE) if len(keyed) else np.full(len(places), _NONE)
+            pieces = [batch for _, batch in self.read(add, self.schema)]
+            rows = pa.Table.from_batches(pieces, schema=self.schema)
+            yield _Found(add, numbers, positions, self._row_ids(keys), rows)
+
+    def _matched(
+        self, old: pa.Table, places: Int64Array, actions: Sequence[Action]
+    ) -> Iterator[tuple[Int64Array, pa.Table | None]]:
+        source = self._source.everything.take(pa.array(places))
+        yield from self._by_rules(old, _joined(source, old), actions, self._source.known.column_names)
+
+    def _by_rules(
+        self, old: pa.Table, joined: pa.Table, actions: Sequence[Action], columns: Sequence[str] | None
+    ) -> Iterator[tuple[Int64Array, pa.Table | None]]:
+        """For each rule the rows that it selects, and their new images; None if it deletes them."""
+        for action, chosen in _decided(actions, joined):
+            if not len(chosen):
+                continue
+            if action.kind == DELETE:
+                yield chosen, None
+                continue
+            values = action.values
+            if values is None:
+                values = {name: f"{SOURCE}.{_quoted(name)}" for name in columns or ()}
+            places = pa.array(chosen)
+            yield chosen, self._assigned(old.take(places), joined.take(places), values)
+
+    def _assigned(self, old: pa.Table, joined: pa.Table, values: Mapping[str, str]) -> pa.Table:
+        new = columns_set(values, self.schema)
+        columns = [
+            predicate.evaluate(new[field.name], joined, field) if field.name in new else old[field.name]
+            for field in self.schema
+        ]
+        return self.rules.images(pa.table(columns, schema=self.schema), new)
+
+    def _partial(
+        self, old: pa.Table, places: Int64Array, deleted: pa.Array
+    ) -> Iterator[tuple[Int64Array, pa.Table | None]]:
+        goes = np.asarray(deleted)[places]
+        if goes.any():
+            yield np.flatnonzero(goes), None
+        stays = np.flatnonzero(~goes)
+        if not len(stays):
+            return
+        old, places = old.take(pa.array(stays)), places[stays]
+        columns, changed = [], set()
+        for field in self.schema:
+            kept = old[field.name]
+            if field.name in self._source.known.column_names:
+                has = self._source.has(field.name, places)
+                given = self._source.known[field.name].take(pa.array(places))
+                if has.any():
+                    changed.add(field.name)
+                both = pa.chunked_array([*given.chunks, *kept.cast(given.type).chunks], given.type)
+                numbers = np.arange(len(places))
+                kept = both.take(pa.array(np.where(has, numbers, numbers + len(places))))
+            columns.append(kept)
+        images = pa.table(dict(zip(self.schema.names, columns, strict=True)))
+        yield stays, self.rules.images(conform.conform(images, self.schema), changed - set(self._keys.names))
+
+    def _stage(self, found: _Found, outcomes: Sequence[tuple[Int64Array, pa.Table | None]]) -> None:
+        chosen = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in outcomes)])
+        if not len(chosen):
+            return
+        gone = np.sort(chosen)
+        positions = BitMap64(found.positions[gone])
+        self.deletes.append(self.delete(Matched(found.add, positions, found.rows.take(pa.array(gone)))))
+        for rows, images in outcomes:
+            if images is not None:
+                self.updated += len(rows)
+                self._images.append(images)
+                self._ids.append(found.row_ids[rows])
+            if self.feed:
+                old = found.rows.take(pa.array(rows))
+                kind = change_files.DELETE if images is None else change_files.UPDATE_PREIMAGE
+                self._changes.append((kind, old))
+                if images is not None:
+                    self._changes.append((change_files.UPDATE_POSTIMAGE, images))
+
+    def inserted(self, actions: Sequence[Action]) -> int:
+        """Insert the rows of the source that no row of the table matches, by the rules. Returns how many."""
+        missing = np.flatnonzero(~self.is_matched)
+        if not len(missing):
+            return 0
+        count = 0
+        source = self._source.everything.take(pa.array(missing))
+        joined = _joined(source, None)
+        for action, chosen in _decided(actions, joined):
+            if not len(chosen):
+                continue
+            if action.values is None:
+                self._insert(self._new_rows(missing[chosen]))
+            else:
+                new = columns_set(action.values, self.schema)
+                rows = joined.take(pa.array(chosen))
+                fields = [field for field in self.schema if field.name in new]
+                columns = [predicate.evaluate(new[field.name], rows, field) for field in fields]
+                self._insert(self.rules.rows(pa.table(columns, schema=pa.schema(fields))))
+            count += len(chosen)
+        return count
+
+    def _new_rows(self, numbers: Int64Array) -> pa.Table:
+        own = self._source.known.column_names
+        if self._source.rows is None:
+            return self.rules.rows(self._source.known.take(pa.array(numbers)))
+        lowered = {name.lower() for name in own}
+        rows = [self._source.rows[number] for number in numbers]
+        return self.rules.rows([{name: row[name] for name in row if str(name).lower() in lowered} for row in rows])
+
+    def _insert(self, rows: pa.Table) -> None:
+        self._images.append(rows)
+        self._ids.append(np.full(rows.num_rows, NEW_ROW))
+        if self.feed:
+            self._changes.append((change_files.INSERT, rows))
+
+    def write(self) -> tuple[list[AddFile], list[AddCDCFile]]:
+        """Write the new rows, and all change rows: readers of a version with change files read nothing else."""
+        adds: list[AddFile] = []
+        if self._images:
+            rows = self._writer.prepared(pa.concat_tables(self._images))
+            adds = self._writer.write(with_kept_ids(rows, self._writer.tracked, np.concatenate(self._ids)))
+        cdc = self.cdc(*((kind, self._writer.prepared(rows)) for kind, rows in self._changes)) if self._changes else []
+        return adds, cdc
+
+
+def stage_merge(
+    state: LogState, writer: DataWriter, data: Any, names: Sequence[str], rules: MergeRules
+) -> Staged | None:
+    """Stage an upsert by rules; None if nothing changes.
+
+    Raises SchemaMismatchError, DuplicateKeyError, PredicateError, and ConfigurationError for a column that is set and
+    does not exist.
+    """
+    row_rules = RowRules.of(writer)
+    source = _Source(data, row_rules, names, writer.store.url)
+    for action in rules.matched:
+        if action.kind == UPDATE and action.values is None:
+            _require_all(source, row_rules)
+    merge = _Merge(state, writer, source)
+    _check(rules, source.everything, merge.schema)
+    merge.apply(rules.matched, rules.by_source, partial=None)
+    return _staged(merge, source, merge.inserted(rules.not_matched), rules)
+
+
+def stage_partial(
+    state: LogState, writer: DataWriter, data: Any, names: Sequence[str], delete_where: str | None
+) -> Staged | None:
+    """Stage an upsert that sets the columns which the data gives, of the rows with its keys; None if nothing changes.
+
+    Other columns keep their values, or get their defaults in a new row. In a list of dicts, each row has columns of its
+    own. Raises the errors of `stage_upsert`.
+    """
+    if delete_where is not None:
+        delete_where = predicate.at_time(delete_where, writer.system.now_ms)
+    source = _Source(data, RowRules.of(writer), names, writer.store.url)
+    if len(source.keyed) < source.known.num_rows:
+        Keys(source.known.select(names), names, writer.store.url)  # raises
+    used = predicate.columns(predicate.parse(delete_where, source.everything.schema)) if delete_where else set()
+    conform.match_names([name for name in source.extra.column_names if name not in used], writer.schema.names)
+    deleted = pa.array(np.zeros(source.known.num_rows, dtype=bool))
+    if delete_where is not None and source.known.num_rows:
+        deleted = matching(source.everything, delete_where)
+    merge = _Merge(state, writer, source)
+    merge.apply((), (), partial=deleted)
+    merge.is_matched |= np.asarray(deleted)
+    matched = [Action(None, UPDATE)] if delete_where is None else [Action(delete_where, DELETE), Action(None, UPDATE)]
+    inserts = [Action(None, INSERT)]
+    return _staged(merge, source, merge.inserted(inserts), MergeRules(matched, inserts))
+
+
+def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) -> Staged | None:
+    adds, cdc = merge.write()
+    if not adds and not merge.deletes:
+        return None
+    names = source.keys.names
+    reads = Reads(Literal(True)) if rules.by_source else Reads(source.keys.predicate(), source.keys.table)  # noqa: FBT003 - a value
+    return Staged(
+        operation="MERGE",
+        operation_class=OperationClass.UPDATE_DELETE,
+        adds=tuple(adds),
+        deletes=tuple(merge.deletes),
+        cdc=tuple(cdc),
+        reads=reads,
+        is_computed=True,
+        parameters=_parameters(names, rules),
+        metrics={
+            "numSourceRows": source.known.num_rows,
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsUpdated": merge.updated,
+            "numTargetRowsDeleted": sum(len(delete.positions) for delete in merge.deletes) - merge.updated,
+            **file_metrics(merge.deletes, adds),
+            "numAddedBytes": sum(add.size for add in adds),
+        },
+        record={commit_info.UPSERT_KEYS: list(names)},
+    )
+
+
+def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:
+    """The parameters that delta-spark records for a MERGE: JSON lists."""
+    condition = " AND ".join(f"{TARGET}.{_quoted(name)} = {SOURCE}.{_quoted(name)}" for name in names)
+    kinds = {
+        "matchedPredicates": rules.matched,
+        "notMatchedPredicates": rules.not_matched,
+        "notMatchedBySourcePredicates": rules.by_source,
+    }
+    described = {
+        name: [
+            {**({} if action.condition is None else {"predicate": action.condition}), "actionType": action.kind}
+            for action in actions
+        ]
+        for name, actions in kinds.items()
+    }
+    lists: dict[str, Any] = {"predicate": [condition], **described}
+    return {name: msgspec.json.encode(value).decode() for name, value in lists.items()}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _require_all(source: _Source, rules: RowRules) -> None:
+    """Raise SchemaMismatchError if the source lacks a column of the table, which an update of all columns needs."""
+    generated = {rule.column for rule in rules.rules.generated} if rules.rules else set()
+    missing = [name for name in rules.schema.names if name not in (*source.known.column_names, *generated)]
+    if missing:
+        raise SchemaMismatchError(
+            f"the action 'update' sets all columns of the table, and the data lacks {', '.join(missing)}",
+            advice="add the columns to the data, or say what to set: {'price': 'source.price'}",
+            column=missing[0],
+        )
+
+
+def columns_set(values: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
+    """The new values by the names of the table's columns; case does not matter. Raises ConfigurationError."""
+    spelled = {name.lower(): name for name in schema.names}
+    found: dict[str, str] = {}
+    for name, text in values.items():
+        known = name if name in schema.names else spelled.get(name.lower())
+        if known is None:
+            raise ConfigurationError(
+                f"there is no column {name!r} to set",
+                advice=f"{did_you_mean(name, schema.names)}the columns are {', '.join(schema.names)}",
+            )
+        if known in found:
+            raise ConfigurationError(
+                f"the column {known!r} is set twice", advice="column names that differ in case only are the same column"
+            )
+        found[known] = text
+    return found
+
+
+def _check(rules: MergeRules, source: pa.Table, schema: pa.Schema) -> None:
+    """Raise the errors of rules that are invalid for any row, before any file is read."""
+    none, target = source.slice(0, 0), schema.empty_table()
+    for actions, joined in (
+        (rules.matched, _joined(none, target)),
+        (rules.not_matched, _joined(none, None)),
+        (rules.by_source, _joined(None, target)),
+    ):
+        for action in actions:
+            if action.condition is not None:
+                Condition(predicate.parse(action.condition, joined.schema), joined.schema)
+            for name, text in columns_set(action.values or {}, schema).items():
+                predicate.evaluate(text, joined, schema.field(name))
+
+
+def _joined(source: pa.Table | None, target: pa.Table | None) -> pa.Table:
+    """Rows of both sides as structs, `source` and `target`. A name that only one side has is a column, too."""
+    sides = {name: side for name, side in ((SOURCE, source), (TARGET, target)) if side is not None}
+    columns: dict[str, pa.Array] = {name: pa.chunked_array([_struct(side)]) for name, side in sides.items()}
+    counts: dict[str, int] = {SOURCE: 1, TARGET: 1}
+    for side in sides.values():
+        for name in side.column_names:
+            counts[name.lower()] = counts.get(name.lower(), 0) + 1
+    for side in sides.values():
+        columns.update({name: side[name] for name in side.column_names if counts[name.lower()] == 1})
+    return pa.table(columns)
+
+
+def _struct(rows: pa.Table) -> pa.StructArray:
+    arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in rows.columns]
+    if not arrays:
+        return pa.array([{}] * rows.num_rows, pa.struct([]))
+    return pa.StructArray.from_arrays(arrays, fields=[field.with_metadata(None) for field in rows.schema])
+
+
+def _decided(actions: Sequence[Action], joined: pa.Table) -> Iterator[tuple[Action, Int64Array]]:
+    """For each action the rows for which its condition is the first that is true."""
+    left: Int64Array = np.arange(joined.num_rows)
+    for action in actions:
+        if action.condition is None:
+            yield action, left
+            return
+        rows = joined.take(pa.array(left))
+        is_true = np.asarray(
+            Condition(predicate.parse(action.condition, joined.schema), joined.schema).mask(rows), dtype=bool
+        )
+        yield action, left[is_true]
+        left = left[~is_true]
