@@ -220,9 +220,11 @@ class Statements(TableReader):
             ConflictError: Other commits won every attempt.
         """
         held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms)
+        by_kind = (when_matched, when_not_matched, when_not_matched_by_source)
         # At one time, however often the statement runs.
-        rules = merge_rules(when_matched, when_not_matched, when_not_matched_by_source, self._now_ms)
-        require_one_way(rules, columns, delete_where)
+        rules = merge_rules(*by_kind, self._now_ms) if any(by_kind) else None
+        if rules is not None or columns != ALL:
+            require_one_way(rules, columns, delete_where)
 
         def staged(transaction: Transaction) -> Transaction:
             if rules:

@@ -190,8 +190,10 @@ class Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
         names = keys_of_upsert(keys, self.schema, self.properties, other_keys=other_keys)
-        rules = merge_rules(when_matched, when_not_matched, when_not_matched_by_source, self._system.now_ms)
-        require_one_way(rules, columns, delete_where)
+        by_kind = (when_matched, when_not_matched, when_not_matched_by_source)
+        rules = merge_rules(*by_kind, self._system.now_ms) if any(by_kind) else None
+        if rules is not None or columns != ALL:
+            require_one_way(rules, columns, delete_where)
         if rules:
             return self.merge(data, rules, names)
         stage = merge.stage_partial if columns == PARTIAL else upsert.stage_upsert

@@ -27,7 +27,7 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.delete_update import Matched, file_metrics
-from tidelog.log.operations.merge_rules import DELETE, INSERT, UPDATE, Action, MergeRules
+from tidelog.log.operations.merge_rules import Act, MergeRules, RowRule
 from tidelog.log.operations.upsert import NEW_ROW, KeyMatcher, by_ownership, matching, with_kept_ids
 from tidelog.log.predicate import Condition, Literal
 from tidelog.log.presentable import did_you_mean
@@ -109,7 +109,7 @@ class _Merge(KeyMatcher):
         self._ids: list[Int64Array] = []
         self._changes: list[tuple[str, pa.Table]] = []
 
-    def apply(self, matched: Sequence[Action], by_source: Sequence[Action], *, partial: pa.Array | None) -> None:
+    def apply(self, matched: Sequence[RowRule], by_source: Sequence[RowRule], *, partial: pa.Array | None) -> None:
         """Apply the rules to all rows of the table that they can change.
 
         With `partial`, matched rows get the columns that the source gives instead, or are deleted where it is true.
@@ -147,22 +147,22 @@ class _Merge(KeyMatcher):
             yield _Found(add, numbers, positions, self._row_ids(keys), rows)
 
     def _matched(
-        self, old: pa.Table, places: Int64Array, actions: Sequence[Action]
+        self, old: pa.Table, places: Int64Array, ordered: Sequence[RowRule]
     ) -> Iterator[tuple[Int64Array, pa.Table | None]]:
         source = self._source.everything.take(pa.array(places))
-        yield from self._by_rules(old, _joined(source, old), actions, self._source.known.column_names)
+        yield from self._by_rules(old, _joined(source, old), ordered, self._source.known.column_names)
 
     def _by_rules(
-        self, old: pa.Table, joined: pa.Table, actions: Sequence[Action], columns: Sequence[str] | None
+        self, old: pa.Table, joined: pa.Table, ordered: Sequence[RowRule], columns: Sequence[str] | None
     ) -> Iterator[tuple[Int64Array, pa.Table | None]]:
         """For each rule the rows that it selects, and their new images; None if it deletes them."""
-        for action, chosen in _decided(actions, joined):
+        for rule, chosen in _decided(ordered, joined):
             if not len(chosen):
                 continue
-            if action.kind == DELETE:
+            if rule.act is Act.DELETE:
                 yield chosen, None
                 continue
-            values = action.values
+            values = rule.values
             if values is None:
                 values = {name: f"{SOURCE}.{_quoted(name)}" for name in columns or ()}
             places = pa.array(chosen)
@@ -220,7 +220,7 @@ class _Merge(KeyMatcher):
                 if images is not None:
                     self._changes.append((change_files.UPDATE_POSTIMAGE, images))
 
-    def inserted(self, actions: Sequence[Action]) -> int:
+    def inserted(self, ordered: Sequence[RowRule]) -> int:
         """Insert the rows of the source that no row of the table matches, by the rules. Returns how many."""
         missing = np.flatnonzero(~self.is_matched)
         if not len(missing):
@@ -228,13 +228,13 @@ class _Merge(KeyMatcher):
         count = 0
         source = self._source.everything.take(pa.array(missing))
         joined = _joined(source, None)
-        for action, chosen in _decided(actions, joined):
+        for rule, chosen in _decided(ordered, joined):
             if not len(chosen):
                 continue
-            if action.values is None:
+            if rule.values is None:
                 self._insert(self._new_rows(missing[chosen]))
             else:
-                new = columns_set(action.values, self.schema)
+                new = columns_set(rule.values, self.schema)
                 rows = joined.take(pa.array(chosen))
                 fields = [field for field in self.schema if field.name in new]
                 columns = [predicate.evaluate(new[field.name], rows, field) for field in fields]
@@ -276,8 +276,8 @@ def stage_merge(
     """
     row_rules = RowRules.of(writer)
     source = _Source(data, row_rules, names, writer.store.url)
-    for action in rules.matched:
-        if action.kind == UPDATE and action.values is None:
+    for rule in rules.matched:
+        if rule.act is Act.UPDATE and rule.values is None:
             _require_all(source, row_rules)
     merge = _Merge(state, writer, source)
     _check(rules, source.everything, merge.schema)
@@ -306,8 +306,10 @@ def stage_partial(
     merge = _Merge(state, writer, source)
     merge.apply((), (), partial=deleted)
     merge.is_matched |= np.asarray(deleted)
-    matched = [Action(None, UPDATE)] if delete_where is None else [Action(delete_where, DELETE), Action(None, UPDATE)]
-    inserts = [Action(None, INSERT)]
+    matched = [RowRule(None, Act.UPDATE)]
+    if delete_where is not None:
+        matched.insert(0, RowRule(delete_where, Act.DELETE))
+    inserts = [RowRule(None, Act.INSERT)]
     return _staged(merge, source, merge.inserted(inserts), MergeRules(matched, inserts))
 
 
@@ -348,10 +350,10 @@ def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:
     }
     described = {
         name: [
-            {**({} if action.condition is None else {"predicate": action.condition}), "actionType": action.kind}
-            for action in actions
+            {**({} if rule.condition is None else {"predicate": rule.condition}), "actionType": rule.act}
+            for rule in ordered
         ]
-        for name, actions in kinds.items()
+        for name, ordered in kinds.items()
     }
     lists: dict[str, Any] = {"predicate": [condition], **described}
     return {name: msgspec.json.encode(value).decode() for name, value in lists.items()}
@@ -367,7 +369,7 @@ def _require_all(source: _Source, rules: RowRules) -> None:
     missing = [name for name in rules.schema.names if name not in (*source.known.column_names, *generated)]
     if missing:
         raise SchemaMismatchError(
-            f"the action 'update' sets all columns of the table, and the data lacks {', '.join(missing)}",
+            f"the rule 'update' sets all columns of the table, and the data lacks {', '.join(missing)}",
             advice="add the columns to the data, or say what to set: {'price': 'source.price'}",
             column=missing[0],
         )
@@ -395,15 +397,15 @@ def columns_set(values: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
 def _check(rules: MergeRules, source: pa.Table, schema: pa.Schema) -> None:
     """Raise the errors of rules that are invalid for any row, before any file is read."""
     none, target = source.slice(0, 0), schema.empty_table()
-    for actions, joined in (
+    for ordered, joined in (
         (rules.matched, _joined(none, target)),
         (rules.not_matched, _joined(none, None)),
         (rules.by_source, _joined(None, target)),
     ):
-        for action in actions:
-            if action.condition is not None:
-                Condition(predicate.parse(action.condition, joined.schema), joined.schema)
-            for name, text in columns_set(action.values or {}, schema).items():
+        for rule in ordered:
+            if rule.condition is not None:
+                Condition(predicate.parse(rule.condition, joined.schema), joined.schema)
+            for name, text in columns_set(rule.values or {}, schema).items():
                 predicate.evaluate(text, joined, schema.field(name))
 
 
@@ -427,16 +429,16 @@ def _struct(rows: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=[field.with_metadata(None) for field in rows.schema])
 
 
-def _decided(actions: Sequence[Action], joined: pa.Table) -> Iterator[tuple[Action, Int64Array]]:
-    """For each action the rows for which its condition is the first that is true."""
+def _decided(ordered: Sequence[RowRule], joined: pa.Table) -> Iterator[tuple[RowRule, Int64Array]]:
+    """For each rule the rows for which its condition is the first that is true."""
     left: Int64Array = np.arange(joined.num_rows)
-    for action in actions:
-        if action.condition is None:
-            yield action, left
+    for rule in ordered:
+        if rule.condition is None:
+            yield rule, left
             return
         rows = joined.take(pa.array(left))
         is_true = np.asarray(
-            Condition(predicate.parse(action.condition, joined.schema), joined.schema).mask(rows), dtype=bool
+            Condition(predicate.parse(rule.condition, joined.schema), joined.schema).mask(rows), dtype=bool
         )
-        yield action, left[is_true]
+        yield rule, left[is_true]
         left = left[~is_true]

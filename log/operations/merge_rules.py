@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tidelog.log.errors import ConfigurationError
@@ -18,23 +19,36 @@ from tidelog.log.presentable import brief
 Rule: TypeAlias = tuple[str | None, str | Mapping[str, str]]
 """A condition, as SQL text over `source` and `target`, or None for all rows; and an action."""
 
-UPDATE, DELETE, INSERT = "update", "delete", "insert"
 ALL, PARTIAL = "all", "partial"
+
+
+class Act(StrEnum):
+    """What a rule does with a row."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    INSERT = "insert"
+
+
 _ACTIONS = {
-    "when_matched": (UPDATE, DELETE),
-    "when_not_matched": (INSERT,),
-    "when_not_matched_by_source": (DELETE,),
+    "when_matched": (Act.UPDATE, Act.DELETE),
+    "when_not_matched": (Act.INSERT,),
+    "when_not_matched_by_source": (Act.DELETE,),
 }
 # Which kinds of rules can have new values, as a dict.
-_WITH_VALUES = {"when_matched": UPDATE, "when_not_matched": INSERT, "when_not_matched_by_source": UPDATE}
+_WITH_VALUES = {
+    "when_matched": Act.UPDATE,
+    "when_not_matched": Act.INSERT,
+    "when_not_matched_by_source": Act.UPDATE,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RowRule:
     """One rule. `values` are the new values, by column; None if the action takes all columns of the source."""
 
     condition: str | None
-    kind: str
+    act: Act
     values: Mapping[str, str] | None = None
 
 
@@ -42,9 +56,9 @@ class Action:
 class MergeRules:
     """The rules of one statement; each texts's time is fixed (`predicate.at_time`)."""
 
-    matched: Sequence[Action] = field(default=())
-    not_matched: Sequence[Action] = field(default=())
-    by_source: Sequence[Action] = field(default=())
+    matched: Sequence[RowRule] = field(default=())
+    not_matched: Sequence[RowRule] = field(default=())
+    by_source: Sequence[RowRule] = field(default=())
 
     def __bool__(self) -> bool:
         return bool(self.matched or self.not_matched or self.by_source)
@@ -59,7 +73,7 @@ def merge_rules(
     return MergeRules(*(tuple(_actions(name, rules, now)) for name, rules in given))
 
 
-def require_one_way(rules: MergeRules, columns: str, delete_where: str | None) -> None:
+def require_one_way(rules: MergeRules | None, columns: str, delete_where: str | None) -> None:
     """Raise ConfigurationError if arguments of an upsert do not go together."""
     if columns not in (ALL, PARTIAL):
         raise ConfigurationError(f"columns cannot be {brief(columns)}", advice=f"use {ALL!r} or {PARTIAL!r}")
@@ -71,8 +85,8 @@ def require_one_way(rules: MergeRules, columns: str, delete_where: str | None) -
         )
 
 
-def _actions(name: str, rules: Sequence[Rule], now: Callable[[], int]) -> list[Action]:
-    words = " or ".join([*map(repr, _ACTIONS[name]), "a dict of columns and SQL expressions"])
+def _actions(name: str, rules: Sequence[Rule], now: Callable[[], int]) -> list[RowRule]:
+    words = " or ".join([*(repr(str(act)) for act in _ACTIONS[name]), "a dict of columns and SQL expressions"])
     if not isinstance(rules, list | tuple):
         raise ConfigurationError(
             f"{name} must be a list of rules (got {brief(rules)})", advice="pass [(condition, action), ...]"
@@ -93,9 +107,9 @@ def _actions(name: str, rules: Sequence[Rule], now: Callable[[], int]) -> list[A
         if isinstance(action, Mapping):
             values = {str(column): at_time(text, now) for column, text in action.items()}
             _require_values(name, values)
-            found.append(Action(at_time(condition, now), _WITH_VALUES[name], values))
+            found.append(RowRule(at_time(condition, now), _WITH_VALUES[name], values))
         elif action in _ACTIONS[name]:
-            found.append(Action(at_time(condition, now), action))
+            found.append(RowRule(at_time(condition, now), Act(action)))
         else:
             raise ConfigurationError(f"an action of {name} cannot be {brief(action)}", advice=f"use {words}")
     return found

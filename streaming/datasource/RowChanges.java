@@ -1,21 +1,33 @@
 package tidelog;
 
 import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.TruncateTableCommand;
-import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
@@ -27,8 +39,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * UPDATE, DELETE and MERGE on tables of tidelog, and TRUNCATE of those in the catalog of the session: a strategy of
- * Spark's planner, which comes before Spark's own. The planner in Python reads the statement's text, since it is not
- * Spark that changes the rows.
+ * Spark's planner, which comes before Spark's own. The planner in Python reads Spark's plan of the statement, since it
+ * is not Spark that changes the rows.
  */
 public class RowChanges extends SparkStrategy {
   /** Let the session plan with it. */
@@ -54,52 +66,95 @@ public class RowChanges extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     ArrayList found = new ArrayList();
     LogicalPlan changed = null;
-    String statement = null;
-    Expression condition = null;
     if (plan instanceof UpdateTable) {
-      statement = "UPDATE";
       changed = ((UpdateTable) plan).table();
-      condition = (Expression) valueOf(((UpdateTable) plan).condition());
     } else if (plan instanceof DeleteFromTable) {
-      statement = "DELETE";
       changed = ((DeleteFromTable) plan).table();
-      condition = ((DeleteFromTable) plan).condition();
     } else if (plan instanceof MergeIntoTable) {
-      statement = "MERGE";
       changed = ((MergeIntoTable) plan).targetTable();
     } else if (plan instanceof TruncateTableCommand) {
       Map options = optionsOf(((TruncateTableCommand) plan).tableName());
       if (options != null) {
         Map request = DefaultSource.request("truncate", options);
         request.put("partition", Boolean.valueOf(((TruncateTableCommand) plan).partitionSpec().isDefined()));
-        found.add(new Change(request, null));
+        found.add(new Change(request, plan, null, ((TruncateTableCommand) plan).tableName().quotedString()));
       }
     }
-    Map options = changed == null ? null : optionsOf(changed);
+    LogicalPlan relation = changed == null ? null : relationOf(changed);
+    Map options = relation == null ? null : optionsOf(relation);
     if (options != null) {
-      Map request = DefaultSource.request("change", options);
-      request.put("statement", statement);
-      request.put("text", valueOf(plan.origin().sqlText()));
-      Object filter = null;
-      if (condition != null) {
-        filter = valueOf(DataSourceStrategy$.MODULE$.translateFilter(condition, true));
-      }
-      found.add(new Change(request, filter));
+      found.add(new Change(DefaultSource.request("change", options), plan, relation, nameOf(relation)));
     }
     return sequence(found);
   }
 
+  /** The table below names and Spark's cache. */
+  private static LogicalPlan relationOf(LogicalPlan plan) {
+    while (true) {
+      if (plan instanceof SubqueryAlias) {
+        plan = ((SubqueryAlias) plan).child();
+      } else if (plan instanceof InMemoryRelation) {
+        plan = ((InMemoryRelation) plan).cacheBuilder().logicalPlan();
+      } else if (plan instanceof View) {
+        plan = ((View) plan).child();
+      } else if (plan instanceof Project && keepsColumns((Project) plan)) {
+        plan = ((Project) plan).child();
+      } else if (plan instanceof DataSourceV2ScanRelation) {
+        plan = ((DataSourceV2ScanRelation) plan).relation();
+      } else {
+        return plan;
+      }
+    }
+  }
+
+  /** Whether each column is one of the table's, under its name. */
+  private static boolean keepsColumns(Project plan) {
+    List columns = CollectionConverters.asJava(plan.projectList());
+    for (int i = 0; i < columns.size(); i++) {
+      Expression column = (Expression) columns.get(i);
+      String name = ((NamedExpression) column).name();
+      while (column instanceof Alias || (column instanceof Cast && isOfOneType((Cast) column))) {
+        column = (Expression) column.children().head();
+      }
+      if (!(column instanceof AttributeReference) || !((AttributeReference) column).name().equals(name)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isOfOneType(Cast cast) {
+    return cast.dataType().equals(cast.child().dataType());
+  }
+
+  /** The name of a table in its catalog, with quotes; null if it has none. */
+  private static String nameOf(LogicalPlan table) {
+    if (table instanceof LogicalRelation) {
+      Option found = ((LogicalRelation) table).catalogTable();
+      return found.isDefined() ? ((CatalogTable) found.get()).identifier().quotedString() : null;
+    }
+    DataSourceV2Relation found = (DataSourceV2Relation) table;
+    if (!found.catalog().isDefined() || !found.identifier().isDefined()) {
+      return null;
+    }
+    StringBuilder name = new StringBuilder(((CatalogPlugin) found.catalog().get()).name());
+    Identifier identifier = (Identifier) found.identifier().get();
+    String[] above = identifier.namespace();
+    for (int i = 0; i <= above.length; i++) {
+      String part = i < above.length ? above[i] : identifier.name();
+      name.append(".`").append(part.replace("`", "``")).append('`');
+    }
+    return name.toString();
+  }
+
   /** The options of a table of tidelog's; null if it is another one. */
   private static Map optionsOf(LogicalPlan table) {
-    while (table instanceof SubqueryAlias) {
-      table = ((SubqueryAlias) table).child();
-    }
-    if (table instanceof DataSourceV2ScanRelation) {
-      table = ((DataSourceV2ScanRelation) table).relation();
-    }
     if (table instanceof DataSourceV2Relation
         && ((DataSourceV2Relation) table).table() instanceof Catalog.PathTable) {
-      return ((Catalog.PathTable) ((DataSourceV2Relation) table).table()).options();
+      DataSourceV2Relation found = (DataSourceV2Relation) table;
+      HashMap all = new HashMap(((Catalog.PathTable) found.table()).options());
+      all.putAll(found.options().asCaseSensitiveMap());
+      return all;
     }
     if (table instanceof LogicalRelation && ((LogicalRelation) table).relation() instanceof DefaultSource.Rows) {
       return ((DefaultSource.Rows) ((LogicalRelation) table).relation()).options();
@@ -123,19 +178,41 @@ public class RowChanges extends SparkStrategy {
     return options;
   }
 
+  /** The rows of a plan, with the values of more expressions over them. */
+  public static Dataset rows(SparkSession session, LogicalPlan plan, List expressions) {
+    ArrayList columns = new ArrayList(CollectionConverters.asJava(plan.output()));
+    Seq none = sequence(new ArrayList());
+    for (int i = 0; i < expressions.size(); i++) {
+      Expression each = (Expression) expressions.get(i);
+      columns.add(new Alias(each, "value" + i, NamedExpression$.MODULE$.newExprId(), none, Option.empty(), none));
+    }
+    return Dataset.ofRows(session, new Project(sequence(columns), plan));
+  }
+
   /** A statement, which runs when Spark wants its result. */
   public static class Change extends V2CommandExec {
     private final Map request;
-    private final Object filter;
+    private final LogicalPlan plan;
+    private final LogicalPlan relation;
+    private final String name;
 
-    Change(Map request, Object filter) {
+    /** What it changes is a relation, or the name of a table. */
+    Change(Map request, LogicalPlan plan, LogicalPlan relation, String name) {
       this.request = request;
-      this.filter = filter;
+      this.plan = plan;
+      this.relation = relation;
+      this.name = name;
     }
 
     public Seq run() {
-      Object[] given = new Object[] {session(), filter};
-      DefaultSource.ask(request, given);
+      SparkSession session = (SparkSession) session();
+      DefaultSource.ask(request, new Object[] {session, plan});
+      // What Spark has cached of the table is old now.
+      if (name != null) {
+        session.catalog().refreshTable(name);
+      } else {
+        session.sharedState().cacheManager().recacheByPlan(session, relation);
+      }
       return sequence(new ArrayList());
     }
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from tidelog.log.errors import TidelogError
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, sql_catalog, sql_statements
+from tidelog.streaming.datasource import frames, row_changes, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
@@ -294,6 +294,6 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "columns": _columns,
     "scan": _scan,
     "write": _write,
-    "change": lambda request, given: sql_statements.change(_session(given[0]), request, given[1]),
+    "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 from py4j.java_gateway import JavaObject
 
-from tidelog.log.errors import PredicateError
 from tidelog.streaming.executors.plain_frame import quoted
 
 _SYMBOLS = {
@@ -45,26 +44,6 @@ def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
     texts = [text for text in (_text(item, schema) for item in filters) if text is not None][:_MOST_FILTERS]
     joined = " AND ".join(texts)
     return joined if joined and len(joined) <= _LONGEST else None
-
-
-def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
-    """A predicate that is true for just the rows that pass all of Spark's filters; None if all rows do.
-
-    Raises:
-        PredicateError: A filter has no exact translation.
-    """
-    texts = []
-    for item in filters:
-        if item.getClass().getSimpleName() == "AlwaysTrue":
-            continue
-        text = _text(item, schema)
-        if text is None:
-            raise PredicateError(
-                f"the condition {item.toString()} has no exact translation",
-                advice="use tidelog.streaming.table(spark, path), which takes any predicate",
-            )
-        texts.append(text)
-    return " AND ".join(texts) or None
 
 
 def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:

@@ -31,6 +31,8 @@ _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
 # What Spark says of each new table, besides the properties that its user gave.
 _OF_SPARK = {"provider", "owner", "external", "is_managed_location", "location"}
+# Options of a name in Spark's own catalog that say nothing about its rows.
+_OF_NAMES = {"serialization.format"}
 _REFUSED = {
     "DeleteColumn": "ALTER TABLE ... DROP COLUMN",
     "RenameColumn": "ALTER TABLE ... RENAME COLUMN",
@@ -83,12 +85,17 @@ def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[st
 def changed_place(request: Request) -> tuple[str, dict[str, str]]:
     """The path and the storage options of the table that a statement changes, by the options of the request.
 
-    Raises ConfigurationError for a version of the past.
+    Raises ConfigurationError for options that choose what is read: the statement would change the whole table.
     """
     given, storage_options = split_names(request["options"])
-    if "versionasof" in given:
-        raise ConfigurationError("a version of the past cannot be changed", advice="leave out VERSION AS OF")
-    return given["path"], storage_options
+    path = given.pop("path")
+    for name in sorted(given.keys() - _OF_NAMES):
+        raise ConfigurationError(
+            f"the name has the option {name!r}, which chooses what is read, and the statement would change the whole "
+            "table",
+            advice=f"name the table by its path: tidelog.`{path}`",
+        )
+    return path, storage_options
 
 
 def _described(request: Request, table: TableReader | Table, more: Mapping[str, str]) -> str:

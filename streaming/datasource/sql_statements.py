@@ -1,36 +1,40 @@
-"""UPDATE, DELETE and MERGE by keys, for `spark.sql` in a classic session and for `sql(spark, text)` in any.
+"""`sql(spark, text)`: UPDATE, DELETE and MERGE by keys, also where `spark.sql` cannot take them, as on Spark Connect.
 
-Spark 4 has these statements for a table only through interfaces that rewrite rows one by one. Here they are the methods
-of `table(spark, path)`, with their predicates, conflicts and errors.
+There the text is read here, and predicates are those of `table(spark, path)`; a classic session has Spark's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.types as pt
 import sqlglot
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import expressions as exp
 
 from tidelog.log import Committed, Table
-from tidelog.log.errors import PredicateError
+from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.predicate.dialect import DIALECT
 from tidelog.log.presentable import brief
-from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource.pushed_filters import exact_predicate
-from tidelog.streaming.datasource.sql_catalog import changed_place, table_place
+from tidelog.log.system import REAL_SYSTEM
+from tidelog.streaming.datasource import row_changes
+from tidelog.streaming.datasource.sql_catalog import table_place
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect, prepare_session
 from tidelog.streaming.executors.spark_table import SparkTable
 
-_DIALECT = "spark"
 _CATALOG = "tidelog"
-_ZONE = "spark.sql.session.timeZone"
-_UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+_CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _WORDS = {"UPDATE": exp.Update, "DELETE": exp.Delete, "MERGE": exp.Merge}
+# What a statement, and the name of its table, can have.
+_PARTS: Mapping[type, set[str]] = {
+    exp.Update: {"this", "expressions", "where"},
+    exp.Delete: {"this", "where"},
+    exp.Merge: {"this", "using", "on", "whens"},
+    exp.Table: {"this", "db", "catalog", "alias"},
+}
 _UPDATE = "UPDATE tidelog.`/path` SET column = value WHERE predicate"
 _MERGE = (
     "MERGE INTO tidelog.`/path` AS t USING source AS s ON t.key = s.key [WHEN MATCHED AND condition THEN DELETE] WHEN "
@@ -63,59 +67,54 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     Example:
         sql(spark, "UPDATE tidelog.`/data/orders` SET state = 'paid' WHERE id = 7")
     """
+    if not is_connect(spark) and spark.conf.get(_CATALOG_SETTING, None) is not None:
+        return _by_spark(spark, text)
     words = text.split(maxsplit=1)
     kind = _WORDS.get(words[0].upper()) if words else None
     if kind is None:
         return spark.sql(text)
     try:
-        statement = sqlglot.parse_one(text, dialect=_DIALECT)
+        statement = sqlglot.parse_one(text, dialect=DIALECT)
     except sqlglot.ParseError:
         return spark.sql(text)  # its error is Spark's
-    if not isinstance(statement, kind) or not _is_ours(spark, statement.this):
+    if not isinstance(statement, kind) or not _is_ours(statement.this):
         return spark.sql(text)
     done, rows = _run(_Statement(spark, statement, *_place(spark, statement.this)))
+    return _result(spark, done, rows)
+
+
+def _by_spark(spark: SparkSession, text: str) -> DataFrame:
+    key = REAL_SYSTEM.uuid()
+    spark.sparkContext.setLocalProperty(row_changes.OUTCOME, key)
+    try:
+        frame = spark.sql(text)
+    except PySparkException:
+        error = row_changes.outcome(key)
+        if isinstance(error, TidelogError):
+            raise error from None
+        raise
+    finally:
+        spark.sparkContext.setLocalProperty(row_changes.OUTCOME, None)  # type: ignore[arg-type]
+    done = row_changes.outcome(key)
+    return _result(spark, done.committed, done.rows) if isinstance(done, row_changes.Done) else frame
+
+
+def _result(spark: SparkSession, done: Committed, rows: int) -> DataFrame:
     return spark.createDataFrame([(done.version, rows)], "version long, num_affected_rows long")
 
 
-def change(spark: SparkSession, request: Mapping[str, Any], condition: Any) -> None:
-    """Run a statement of `spark.sql` on the table of the request's options.
-
-    `condition` is the statement's as Spark's filter, which means the same in any session; None if it has no filter.
-
-    Raises the errors of `sql`, and PredicateError for a text with times in a session that is not in UTC.
-    """
-    path, storage_options = changed_place(request)
-    try:
-        parsed: Any = sqlglot.parse_one(request["text"] or "", dialect=_DIALECT)
-    except sqlglot.ParseError:
-        parsed = None
-    if type(parsed) is not _WORDS[request["statement"]]:
-        raise PredicateError(
-            f"this {request['statement']} cannot be read from a text, as that of one statement in spark.sql can",
-            advice="use the methods of tidelog.streaming.table(spark, path)",
-        )
-    _run(_Statement(spark, parsed, path, storage_options, condition, is_of_spark=True))
-
-
 class _Statement:
-    """A statement, and the table that it changes. `is_of_spark` says whether it should mean what Spark means by it."""
+    """A statement, and the table that it changes."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        parsed: exp.Expression,
-        path: str,
-        storage_options: Mapping[str, str],
-        condition: Any = None,
-        *,
-        is_of_spark: bool = False,
+        self, spark: SparkSession, parsed: exp.Expression, path: str, storage_options: Mapping[str, str]
     ) -> None:
         self.spark = spark
         self.parsed = parsed
-        self._condition = condition
-        self._is_of_spark = is_of_spark
-        if isinstance(parsed, exp.Merge) and parsed.find(exp.With) is not None:
-            raise _unsupported(parsed.find(exp.With), "the query into USING (...)")
+        for part, known in ((parsed, _PARTS[type(parsed)]), (parsed.this, _PARTS[exp.Table])):
+            for name, more in part.args.items():
+                if more and name not in known:
+                    raise _unsupported(more if isinstance(more, exp.Expression) else parsed, f"{_UPDATE}; {_MERGE}")
         prepare_session(spark)
         opened = Table.open(path, storage_options=storage_options)
         self.schema = opened.schema
@@ -124,30 +123,7 @@ class _Statement:
     def where(self) -> str:
         """The condition of UPDATE and DELETE."""
         where = self.parsed.args.get("where")
-        if where is None:
-            return "true"
-        if self._condition is not None:
-            try:
-                return exact_predicate([self._condition], self.schema) or "true"
-            except PredicateError:
-                pass  # a condition that tidelog evaluates from its text
-        self.require_one_meaning([where.this], self.schema)
-        return _text(where.this, self.parsed.this.alias_or_name) or "true"
-
-    def require_one_meaning(self, parts: Iterable[exp.Expression], schema: pa.Schema) -> None:
-        """Raise PredicateError if Spark would take a time for one in the session's zone, and tidelog takes it for UTC.
-
-        `schema` has the columns that the parts name.
-        """
-        if not self._is_of_spark or self.spark.conf.get(_ZONE) in _UTC:
-            return
-        with_zone = {field.name.lower() for field in schema if pt.is_timestamp(field.type) and field.type.tz}
-        for part in parts:
-            if part.find(exp.CurrentDate) is not None or _names_in(part) & with_zone:
-                raise PredicateError(
-                    f"{brief(part.sql(dialect=_DIALECT))} has a time, and the session is not in UTC",
-                    advice=f"set {_ZONE} to UTC, or use tidelog.streaming.sql, where times without a zone are in UTC",
-                )
+        return "true" if where is None else _text(where.this, self.parsed.this.alias_or_name) or "true"
 
 
 def _run(statement: _Statement) -> tuple[Committed, int]:
@@ -159,10 +135,9 @@ def _names(table: exp.Expression) -> list[str]:
     return [part.name for part in table.parts] if isinstance(table, exp.Table) else []
 
 
-def _is_ours(spark: SparkSession, table: exp.Expression) -> bool:
+def _is_ours(table: exp.Expression) -> bool:
     names = _names(table)
-    current = "" if is_connect(spark) else spark.catalog.currentCatalog()
-    return bool(names) and (names[0] == _CATALOG or current == _CATALOG)
+    return bool(names) and names[0] == _CATALOG
 
 
 def _place(spark: SparkSession, table: exp.Expression) -> tuple[str, dict[str, str]]:
@@ -190,7 +165,7 @@ def _text(node: Any, table: str, refused: str | None = None) -> str | None:
                 plain = short
             else:
                 column.replace(short)
-    return str(plain.sql(dialect=_DIALECT))
+    return str(plain.sql(dialect=DIALECT))
 
 
 def _names_in(part: exp.Expression | None) -> set[str]:
@@ -215,8 +190,6 @@ def _update(statement: _Statement) -> tuple[Committed, int]:
         # A part above can be the table's name, or a struct whose field is set.
         if column is None or above not in ([], [name.lower()]):
             raise _unsupported(assignment, _UPDATE)
-        if not isinstance(assignment.expression, exp.Null):
-            statement.require_one_meaning([assignment], statement.schema)
         values[column.name] = _text(assignment.expression, name) or ""
     done = statement.table.update(statement.where(), values)
     return done, done.metrics.get("numUpdatedRows", 0)
@@ -232,11 +205,9 @@ def _merge(statement: _Statement) -> tuple[Committed, int]:
     target, source = parsed.this, parsed.args["using"]
     keys = _keys(parsed.args["on"], target.alias_or_name, source.alias_or_name)
     delete = _merge_delete(parsed)
-    _require_values(source)
-    rows = statement.spark.sql(exp.select("*").from_(source).sql(dialect=_DIALECT))
-    if delete is not None:
-        statement.require_one_meaning([delete], spark_versions.columns_to_arrow(rows.schema))
     gone = _text(delete, source.alias_or_name, refused=target.alias_or_name)
+    _require_values(source)
+    rows = statement.spark.sql(exp.select("*").from_(source).sql(dialect=DIALECT))
     found = {name.lower() for name in rows.columns}
     missing = [name for name in schema.names if name.lower() not in found]
     if missing:
@@ -299,6 +270,6 @@ def _is_not(condition: exp.Expression | None, delete: exp.Expression | None) -> 
 
 def _unsupported(part: Any, instead: str) -> PredicateError:
     return PredicateError(
-        f"{brief(part.sql(dialect=_DIALECT))} is not supported here",
+        f"{brief(part.sql(dialect=DIALECT))} is not supported here",
         advice=f"write {instead}; or use the methods of tidelog.streaming.table(spark, path)",
     )

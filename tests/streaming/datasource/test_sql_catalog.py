@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -125,13 +126,10 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
         ("CREATE TABLE {}2 (n INT) PARTITIONED BY (bucket(2, n))", r"PARTITIONED BY \(bucket\(2, n\)\) is not"),
         ("SELECT * FROM {}2", "TIDELOG_TABLE_NOT_FOUND: there is no table at"),
         ("SELECT * FROM tidelog.nothing", r"has no folder in which nothing could be found; set spark\.sql\.catalog"),
-        ("UPDATE {} SET part = part || (SELECT 'x')", "is not supported in a predicate"),
-        ("DELETE FROM {} WHERE n IN (SELECT 1)", r"'n IN \(SELECT 1\)' is not supported in a predicate"),
-        ("MERGE INTO {} t USING (SELECT 1L n) s ON t.n = s.n WHEN MATCHED THEN DELETE", "is not supported here"),
-        (
-            "WITH s AS (SELECT 1L n) MERGE INTO {} t USING s ON t.n = s.n WHEN NOT MATCHED THEN INSERT (n) VALUES (1)",
-            r"is not supported here; write the query into USING \(",
-        ),
+        ("UPDATE {} SET part = reverse(part)", "reverse.*part.* means something else outside of Spark"),
+        ("UPDATE {} SET n = 1, n = 2", "the column 'n' is set twice|Multiple assignments"),
+        ("DELETE FROM {} WHERE n IN (SELECT 1)", r"IN \(listquery\(\)\)\)' means something else"),
+        ("MERGE INTO {} t USING (SELECT 1L n) s ON t.n = s.n WHEN MATCHED THEN DELETE", "MERGE with other clauses"),
     ],
 )
 def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, statement: str, message: str) -> None:
@@ -188,12 +186,11 @@ def test_explain_changes_nothing(spark: SparkSession, table: Table, target: str)
     assert table.refresh().version == 1
 
 
-def test_a_merge_without_a_text_is_refused(spark: SparkSession, table: Table, target: str) -> None:
-    rows_to_merge = spark.createDataFrame([(1, "x")], "n long, part string").alias("s")
+def test_a_merge_of_frames(spark: SparkSession, target: str) -> None:
+    rows_to_merge = spark.createDataFrame([(1, "it's"), (9, "z")], "n int, part string").alias("s")
     merge = rows_to_merge.mergeInto(target, expr(f"{target}.n = s.n"))
-    with pytest.raises(PySparkException, match="this MERGE cannot be read from a text"):
-        merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
-    assert table.refresh().version == 1
+    merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+    assert rows(spark, f"SELECT * FROM {target}") == [(0, "a"), (1, "it's"), (2, "a"), (3, "b"), (9, "z")]
 
 
 def test_tables_of_others_keep_spark_s_own_statements(spark: SparkSession, tmp_path: Path) -> None:
@@ -208,60 +205,263 @@ def test_tables_of_others_keep_spark_s_own_statements(spark: SparkSession, tmp_p
 
 
 def test_parameters_of_a_statement(spark: SparkSession, table: Table, target: str) -> None:
-    spark.sql(f"DELETE FROM {target} WHERE n = :n", args={"n": 1})
-    assert numbers_in(table.path) == [0, 2, 3]
-    for statement in (f"UPDATE {target} SET part = :n", f"DELETE FROM {target} WHERE sqrt(n) > :n"):
-        with pytest.raises(PySparkException, match="':n' is not supported here; write the value into the text"):
-            spark.sql(statement, args={"n": 1})
+    spark.sql(f"UPDATE {target} SET part = :text WHERE n = :n", args={"n": 1, "text": "it's a \\ 'b'"})
+    assert rows(spark, f"SELECT part FROM {target} WHERE n = 1") == [("it's a \\ 'b'",)]
+    spark.sql(
+        f"DELETE FROM {target} WHERE part = :text OR sqrt(n) > :root", args={"text": "it's a \\ 'b'", "root": 1.5}
+    )
+    assert numbers_in(table.path) == [0, 2]
+    merge = f"MERGE INTO {target} t USING (SELECT :n AS n, :text AS part) s ON t.n = s.n"
+    rest = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    spark.sql(f"{merge} {rest}", args={"n": 2, "text": "it's"})
+    assert rows(spark, f"SELECT * FROM {target}") == [(0, "a"), (2, "it's")]
+
+
+CONDITIONS = [
+    "n > 1 AND NOT part <=> 'b'",
+    "n IN (1, 3, NULL) OR part IS NULL",
+    "n IN (0,1,2,3,4,5,6,7,8,9,10,11)",
+    "x > 5",
+    "x >= 5 OR x = 1.5",
+    "5 < x",
+    "NOT (x < 5)",
+    "part = 'it''s'",
+    "part = 'it\\'s'",
+    "part LIKE 'it%'",
+    "lower(part) = 'a' AND n + 1 < 3",
+    "coalesce(part, 'none') = 'none'",
+    "CASE WHEN n > 2 THEN true ELSE part = 'a' END",
+    "if(n > 2, part, 'b') = 'b'",
+    "price >= 1.50",
+    "CAST(n AS STRING) = '3'",
+    "length(part) > 1 AND substring(part, 1, 2) = 'it'",
+    "at >= TIMESTAMP '2026-01-01 02:00:00'",
+    "day = DATE '2026-01-02'",
+    "place.city = 'Rome'",
+    "n % 2 = 1",
+    "n = 9223372036854775807",
+    "n = 9223372036854775808",
+    "1 = 0",
+    "n > NULL",
+    "n > 1 -- not this \\\n OR true",
+]
+# The plan says in which Spark they can be translated: its optimizer can turn some of them into simpler ones.
+REFUSED_OR_EXACT = [
+    "CAST(at AS DATE) = DATE '2026-01-01'",
+    "day < TIMESTAMP '2026-01-01T00:00:00Z'",
+    "hour(at) = 1",
+    "x <=> 5",
+    "x > n",
+    "CAST(CAST(n AS STRING) AS INT) = 1",
+    "at < local",
+]
+
+
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "+02:00"])
+def test_conditions_select_what_they_select_in_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("part", pa.string()),
+            ("x", pa.float64()),
+            ("price", pa.decimal128(8, 2)),
+            ("at", pa.timestamp("us", "UTC")),
+            ("local", pa.timestamp("us")),
+            ("day", pa.date32()),
+            ("place", pa.struct([("city", pa.string())])),
+        ]
+    )
+    data = [
+        {
+            "n": n,
+            "part": part,
+            "x": x,
+            "price": Decimal(n) / 2,
+            "at": datetime(2026, 1, 1, n, tzinfo=UTC),
+            "local": datetime(2026, 1, 1, n),  # noqa: DTZ001 - a time without a zone
+            "day": date(2026, 1, n + 1),
+            "place": {"city": "Rome" if n else "Bern"},
+        }
+        for n, (part, x) in enumerate([("a", 1.5), ("b", float("nan")), (None, None), ("it's", 7.0), ("its", 5.0)])
+    ]
+    table = Table.create(str(tmp_path / "table"), schema)
+    table.insert(data)
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.session.timeZone", zone)
+    name = f"tidelog.`{table.path}`"
+    refused = []
+    for condition in (*CONDITIONS, *REFUSED_OR_EXACT):
+        selected = {row.n for row in session.sql(f"SELECT n FROM {name} WHERE {condition}").collect()}
+        try:
+            session.sql(f"DELETE FROM {name} WHERE {condition}")
+        except PySparkException as error:
+            if "means something else outside of Spark" not in str(error):
+                raise
+            refused.append(condition)
+            continue
+        left = set(table.refresh().scan(columns=["n"]).to_arrow()["n"].to_pylist())
+        assert left == set(range(5)) - selected, condition
+        if selected:
+            table.restore(version=1)
+    assert set(refused) <= set(REFUSED_OR_EXACT)
+    assert {"hour(at) = 1", "x > n"} <= set(refused)
+
+
+VALUES = {
+    "part": [
+        "'it''s'",
+        "'x\\ty'",
+        "upper(part)",
+        "concat(part, '!')",
+        "part || (SELECT 'x')",
+        "NULL",
+        "CAST(n AS STRING)",
+    ],
+    "n": ["n + 1", "n * 2 - 1", "length(part)", "CASE WHEN n > 1 THEN 5 END", "CAST(7 AS SMALLINT)", "-n"],
+    "x": ["x * 2", "n", "1.5", "CAST(0.1 AS FLOAT)"],
+    "price": ["price", "1.25", "n"],
+    "at": ["TIMESTAMP '2026-05-01 10:00:00'", "CAST('2026-05-01T10:00:00Z' AS TIMESTAMP)", "NULL"],
+    "day": ["DATE '2026-05-01'"],
+}
+
+
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "+02:00"])
+def test_values_are_those_of_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("part", pa.string()),
+            ("x", pa.float64()),
+            ("price", pa.decimal128(8, 2)),
+            ("at", pa.timestamp("us", "UTC")),
+            ("day", pa.date32()),
+        ]
+    )
+    table = Table.create(str(tmp_path / "table"), schema)
+    table.insert([{"n": n, "part": part, "x": n / 4} for n, part in enumerate(["a", None, "it's"])])
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.session.timeZone", zone)
+    name = f"tidelog.`{table.path}`"
+    refused = []
+    for column, values in VALUES.items():
+        kind = session.table(name).schema[column].dataType.simpleString()
+        for value in values:
+            expected = session.sql(f"SELECT CAST({value} AS {kind}) FROM {name} ORDER BY n").collect()
+            try:
+                session.sql(f"UPDATE {name} SET {column} = {value}")
+            except PySparkException as error:
+                assert "means something else" in str(error), value  # noqa: PT017 - which ones is asserted below
+                refused.append(value)
+                continue
+            found = session.sql(f"SELECT {column} FROM {name} ORDER BY x").collect()
+            assert sorted(map(str, found)) == sorted(
+                str(row).replace(next(iter(row.asDict())), column) for row in expected
+            ) or [row[0] for row in found] == [row[0] for row in expected], value
+            table.restore(version=1)
+    assert refused == []
+
+
+def test_settings_of_the_parser_count(spark: SparkSession, table: Table) -> None:
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    name = f"tidelog.`{table.path}`"
+    session.sql(f"""UPDATE {name} SET part = concat("part", 'x\\ty') WHERE n = 1""")
+    session.sql(f"""DELETE FROM {name} WHERE lower("part") = 'a'""")
+    assert rows(spark, f"SELECT part FROM {name}") == [("b",), ("bx\\ty",)]
+
+
+def test_a_name_that_chooses_rows_is_not_changed(spark: SparkSession, table: Table) -> None:
+    table.delete("n = 0")
+    refused = "has the option '{}', which chooses what is read, and the statement would change the whole table"
+    for option, value in {
+        "where": "n > 2",
+        "timestampAsOf": str(table.history()[1].timestamp),
+        "changes": "cdc",
+    }.items():
+        spark.sql(f"CREATE TABLE chosen USING tidelog OPTIONS ({option} '{value}') LOCATION '{table.path}'")
+        spark.sql(f"CREATE TEMPORARY VIEW chosen_view USING tidelog OPTIONS (path '{table.path}', {option} '{value}')")
+        try:
+            for statement in ("DELETE FROM chosen", "TRUNCATE TABLE chosen", "DELETE FROM chosen_view"):
+                with pytest.raises(PySparkException, match=refused.format(option.lower())):
+                    spark.sql(statement)
+        finally:
+            spark.sql("DROP TABLE chosen")
+            spark.sql("DROP VIEW chosen_view")
     assert table.refresh().version == 2
 
 
-def test_times_mean_what_they_mean_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """A condition by Spark's own filter; what tidelog would read from the text is refused outside of UTC."""
-    table = Table.create(str(tmp_path / "times"), pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))]))
-    table.insert([{"n": hour, "at": datetime(2026, 1, 1, hour, tzinfo=UTC)} for hour in range(4)])
-    name = f"tidelog.`{table.path}`"
-    abroad = spark.newSession()
-    register(abroad)
-    abroad.conf.set("spark.sql.session.timeZone", "+02:00")
-    abroad.sql(f"DELETE FROM {name} WHERE at < TIMESTAMP '2026-01-01 03:00:00'")
-    assert numbers_in(table.path) == [1, 2, 3]
-    for statement in (
-        f"UPDATE {name} SET at = TIMESTAMP '2026-01-01 03:00:00' WHERE n = 1",
-        f"DELETE FROM {name} WHERE sqrt(n) > 1 AND at < '2026-01-01 03:00:00'",
-        f"DELETE FROM {name} WHERE sqrt(n) > 1 AND CURRENT_DATE > DATE '2026-01-01'",
-    ):
-        with pytest.raises(PySparkException, match="has a time, and the session is not in UTC; set spark"):
-            abroad.sql(statement)
-    abroad.sql(f"UPDATE {name} SET at = NULL WHERE n = 1")
-    abroad.conf.set("spark.sql.session.timeZone", "UTC")
-    abroad.sql(f"UPDATE {name} SET at = TIMESTAMP '2026-01-01 09:00:00' WHERE n = 2")
-    at = dict(table.refresh().scan().to_pandas().itertuples(index=False, name=None))
-    assert at[2] == datetime(2026, 1, 1, 9, tzinfo=UTC)
+def test_what_spark_has_cached_is_read_again(spark: SparkSession, target: str) -> None:
+    spark.sql(f"CACHE TABLE held AS SELECT * FROM {target}")
+    spark.table(target).cache().count()
+    try:
+        spark.sql(f"UPDATE {target} SET part = 'x' WHERE n = 1")
+        spark.sql(f"DELETE FROM {target} WHERE n = 0")
+        assert rows(spark, f"SELECT * FROM {target}") == [(1, "x"), (2, "a"), (3, "b")]
+        assert rows(spark, "SELECT * FROM held") == [(1, "x"), (2, "a"), (3, "b")]
+        if target == "named":
+            spark.sql(f"TRUNCATE TABLE {target}")
+            assert rows(spark, f"SELECT * FROM {target}") == []
+    finally:
+        spark.table(target).unpersist()
+        spark.sql("DROP VIEW held")
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [("CAST(NULL AS BOOLEAN)", "coalesce"), ("s.n = 1", None), ("s.n > 99", None)],
+)
+def test_a_merge_inserts_what_its_condition_says(
+    spark: SparkSession, table: Table, gone: str, message: str | None
+) -> None:
+    merge = (
+        f"MERGE INTO tidelog.`{table.path}` t USING (SELECT n + 1 AS n, 'new' AS part FROM tidelog.`{table.path}`) s "
+        f"ON t.n = s.n WHEN MATCHED AND {gone} THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+        f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT *"
+    )
+    if message is not None:
+        with pytest.raises(PySparkException, match=message):
+            spark.sql(merge)
+        assert table.refresh().version == 1
+        return
+    spark.sql(merge)
+    left = [0, 2, 3, 4] if gone == "s.n = 1" else [0, 1, 2, 3, 4]
+    assert numbers_in(table.path) == left
 
 
 # --- sql --------------------------------------------------------------------------------------------------------------
 
 
-def test_update_and_delete(spark: SparkSession, table: Table) -> None:
+@pytest.fixture
+def texts(spark: SparkSession) -> SparkSession:
+    """A session without the catalog, as on Spark Connect: `sql` reads the text."""
+    return spark.newSession()
+
+
+@pytest.mark.parametrize("by_text", [True, False])
+def test_update_and_delete(spark: SparkSession, texts: SparkSession, table: Table, *, by_text: bool) -> None:
+    session = texts if by_text else spark
     name = f"tidelog.`{table.path}`"
-    [done] = sql(spark, f"UPDATE {name} AS t SET part = upper(t.part), n = n + 10 WHERE t.n % 2 = 1").collect()
+    [done] = sql(session, f"UPDATE {name} AS t SET part = upper(t.part), n = n + 10 WHERE t.n % 2 = 1").collect()
     assert tuple(done) == (2, 2)
     assert rows(spark, f"SELECT * FROM {name}") == [(0, "a"), (2, "a"), (11, "B"), (13, "B")]
-    assert tuple(sql(spark, f"DELETE FROM {name} WHERE length(part) = 1 AND n > 11").collect()[0]) == (3, 1)
-    assert tuple(sql(spark, f"delete from {name}").collect()[0]) == (4, 3)
-    assert sql(spark, "SELECT 1 AS one").collect() == [(1,)]
+    assert tuple(sql(session, f"DELETE FROM {name} WHERE length(part) = 1 AND n > 11").collect()[0]) == (3, 1)
+    assert tuple(sql(session, f"delete from {name}").collect()[0]) == (4, 3)
+    assert sql(session, "SELECT 1 AS one").collect() == [(1,)]
 
 
-def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, texts: SparkSession, tmp_path: Path) -> None:
     """And a column whose name is that of the field is another one."""
     schema = pa.schema([("city", pa.string()), ("place", pa.struct([("city", pa.string())]))])
     table = Table.create(str(tmp_path / "places"), schema)
     table.insert([{"city": "Bern", "place": {"city": "Rome"}}, {"city": "Rome", "place": {"city": "Bern"}}])
     name = f"tidelog.`{table.path}`"
-    sql(spark, f"UPDATE {name} AS t SET city = t.place.city WHERE place.city = 'Rome'")
+    sql(texts, f"UPDATE {name} AS t SET city = t.place.city WHERE place.city = 'Rome'")
     assert rows(spark, f"SELECT city FROM {name}") == [("Rome",), ("Rome",)]
-    sql(spark, f"DELETE FROM {name} AS t WHERE t.place.city = 'Bern' AND t.city = 'Rome'")
+    sql(texts, f"DELETE FROM {name} AS t WHERE t.place.city = 'Bern' AND t.city = 'Rome'")
     assert rows(spark, f"SELECT place.city FROM {name}") == [("Rome",)]
     odd = Table.create(str(tmp_path / "odd"), pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())]))]))
     odd.insert([{"a.b": 1, "a": {"b": 2}}, {"a.b": 2, "a": {"b": 1}}])
@@ -271,19 +471,21 @@ def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, tmp_path: Path)
     assert rows(spark, f"SELECT * FROM tidelog.`{odd.path}`") == []
     for assigned in ("place.city = 'x'", "t.place.city = 'x'"):
         with pytest.raises(PredicateError, match="is not supported here; write UPDATE tidelog"):
-            sql(spark, f"UPDATE {name} AS t SET {assigned}")
-    sql(spark, f"UPDATE {name} AS t SET t.city = 'Oslo'")
+            sql(texts, f"UPDATE {name} AS t SET {assigned}")
+    sql(texts, f"UPDATE {name} AS t SET t.city = 'Oslo'")
     assert rows(spark, f"SELECT city, place.city FROM {name}") == [("Oslo", "Rome")]
 
 
-def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
+@pytest.mark.parametrize("by_text", [True, False])
+def test_merge_by_keys(spark: SparkSession, texts: SparkSession, table: Table, *, by_text: bool) -> None:
+    session = texts if by_text else spark
     source = "(VALUES (1, 'x', false), (3, 'y', true), (9, 'z', false)) AS s(n, part, gone)"
     merge = f"MERGE INTO tidelog.`{table.path}` AS t USING (SELECT * FROM {source}) AS s ON t.n = s.n "
-    [done] = sql(spark, f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *").collect()
+    [done] = sql(session, f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *").collect()
     assert done.num_affected_rows == 3
     assert rows(spark, f"SELECT * FROM tidelog.`{table.path}`") == [(0, "a"), (1, "x"), (2, "a"), (3, "y"), (9, "z")]
     sql(
-        spark,
+        session,
         f"{merge} WHEN MATCHED AND s.part = 'y' THEN DELETE WHEN MATCHED THEN UPDATE SET * "
         "WHEN NOT MATCHED AND NOT (s.part = 'y') THEN INSERT *",
     )
@@ -301,16 +503,41 @@ def test_merge_by_keys(spark: SparkSession, table: Table) -> None:
         (f"{DELETES.replace('s.n = 1', 't.n = 1')} WHEN NOT MATCHED AND NOT t.n = 1 THEN INSERT *", "is not supported"),
     ],
 )
-def test_another_merge_is_refused(spark: SparkSession, table: Table, merge: str, message: str) -> None:
+def test_another_merge_is_refused(texts: SparkSession, table: Table, merge: str, message: str) -> None:
     with pytest.raises(PredicateError, match=message):
-        sql(spark, f"MERGE INTO tidelog.`{table.path}` AS t USING tidelog.`{table.path}` AS s {merge}")
+        sql(texts, f"MERGE INTO tidelog.`{table.path}` AS t USING tidelog.`{table.path}` AS s {merge}")
     with pytest.raises(PredicateError, match="the source of MERGE lacks the columns part"):
         sql(
-            spark,
+            texts,
             f"MERGE INTO tidelog.`{table.path}` AS t USING (SELECT 1L AS n) AS s ON t.n = s.n "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
         )
     assert table.refresh().version == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {} WHERE n > 0 LIMIT 1",
+        "UPDATE {} SET part = 'x' WHERE n > 0 ORDER BY n LIMIT 1",
+        "UPDATE {} SET part = 'x' FROM other",
+        "DELETE FROM {} VERSION AS OF 0",
+        "DELETE FROM {} TABLESAMPLE (1 ROWS)",
+        "UPDATE {} JOIN other s SET part = 'x'",
+    ],
+)
+def test_a_text_with_more_than_is_read_is_refused(texts: SparkSession, table: Table, statement: str) -> None:
+    with pytest.raises((PredicateError, PySparkException)):
+        sql(texts, statement.format(f"tidelog.`{table.path}`"))
+    assert table.refresh().version == 1
+
+
+def test_texts_mean_what_they_mean_in_a_predicate(spark: SparkSession, texts: SparkSession, table: Table) -> None:
+    name = f"tidelog.`{table.path}`"
+    sql(texts, f"UPDATE {name} SET part = 'it''s' WHERE n = 1")
+    sql(texts, f"UPDATE {name} SET part = 'its' WHERE n = 2")
+    sql(texts, f"DELETE FROM {name} WHERE part = 'it''s'")
+    assert rows(spark, f"SELECT * FROM {name}") == [(0, "a"), (2, "its"), (3, "b")]
 
 
 def test_names_of_the_current_catalog(named: SparkSession) -> None:

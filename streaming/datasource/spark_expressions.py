@@ -1,0 +1,270 @@
+"""Expressions of Spark's plans, with resolved types, as text for tidelog's predicates.
+
+The plan says what a statement means, whatever the session's settings are. Only what means the same in both is
+translated; anything else is refused by name, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from tidelog.log.errors import PredicateError
+from tidelog.log.presentable import brief
+from tidelog.streaming.executors.plain_frame import quoted
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_JOINS = {"And": "AND", "Or": "OR"}
+_ARITHMETIC = {"Add": "+", "Subtract": "-", "Multiply": "*", "Remainder": "%"}
+_FUNCTIONS = {
+    "Abs": "abs",
+    "Coalesce": "coalesce",
+    "Concat": "concat",
+    "Contains": "contains",
+    "EndsWith": "endswith",
+    "If": "if",
+    "Length": "length",
+    "Lower": "lower",
+    "Sqrt": "sqrt",
+    "StartsWith": "startswith",
+    "Substring": "substring",
+    "Upper": "upper",
+}
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_FLOATS = {"float", "double"}
+# Years that Python and both calendars agree on.
+_FIRST_DAY, _LAST_DAY = date(1900, 1, 1), date(9999, 12, 31)
+
+
+def each(seq: Any) -> Iterator[Any]:
+    """The elements of a sequence of Scala's."""
+    for place in range(seq.size()):
+        yield seq.apply(place)
+
+
+def node_kind(node: Any) -> str:
+    """The name of a node's class."""
+    return str(node.getClass().getSimpleName())
+
+
+def type_name(node: Any) -> str:
+    """The name of an expression's type."""
+    return str(node.dataType().simpleString())
+
+
+def untranslatable(node: Any) -> PredicateError:
+    """The error for an expression that has no translation."""
+    return PredicateError(
+        f"{brief(node.sql())} means something else outside of Spark, or nothing",
+        advice="use tidelog.streaming.table(spark, path), whose predicates are tidelog's own",
+        token=str(node.sql()),
+    )
+
+
+def predicate_text(node: Any) -> str:
+    """An expression over columns of a table as text for `tidelog.log.predicate`.
+
+    Raises PredicateError if there is none with the same value for each row.
+    """
+    kind = node_kind(node)
+    own = _KINDS.get(kind)
+    if own is not None:
+        return own(node)
+    if kind in _COMPARISONS:
+        return _comparison(node, _COMPARISONS[kind])
+    symbol = _JOINS.get(kind) or (_ARITHMETIC.get(kind) if _is_exact(node) else None)
+    if symbol is not None:
+        return f"({predicate_text(node.left())} {symbol} {predicate_text(node.right())})"
+    if kind in _FUNCTIONS and not _has_floats(node):
+        return f"{_FUNCTIONS[kind]}({', '.join(predicate_text(child) for child in each(node.children()))})"
+    raise untranslatable(node)
+
+
+def new_value(node: Any, column: str) -> str:
+    """The value that a statement assigns to a column of the type `column`.
+
+    A conversion between numbers is left to tidelog, which raises for a number that does not fit.
+    """
+    while node_kind(node) in {"Cast", "CheckOverflowInTableInsert"}:
+        child = node.child()
+        if type_name(child) != type_name(node) and not (_is_number(type_name(child)) and _is_number(column)):
+            break
+        node = child
+    return predicate_text(node)
+
+
+def _is_number(name: str) -> bool:
+    return name in _INTEGERS or name in _FLOATS or name.startswith("decimal")
+
+
+def _is_exact(node: Any) -> bool:
+    """Whether the arithmetic has one result: a decimal's digits would depend on both sides."""
+    return type_name(node) in _INTEGERS or (type_name(node) in _FLOATS and node_kind(node) != "Remainder")
+
+
+def _has_floats(node: Any) -> bool:
+    # NaN and -0.0 are compared in these.
+    return node_kind(node) != "Sqrt" and any(type_name(child) in _FLOATS for child in each(node.children()))
+
+
+def _attribute(node: Any) -> str:
+    return quoted(str(node.name()))
+
+
+def _field(node: Any) -> str:
+    inner = (
+        predicate_text(node.child()) if node_kind(node.child()) in {"AttributeReference", "GetStructField"} else None
+    )
+    if inner is None:
+        raise untranslatable(node)
+    return f"{inner}.{quoted(str(node.extractFieldName()))}"
+
+
+def _literal(node: Any) -> str:
+    name = type_name(node)
+    value = _python_value(node.value(), name)
+    if value is None:
+        if node.value() is None and name != "void":
+            return f"CAST(NULL AS {name})"
+        if node.value() is None:
+            return "NULL"
+        raise untranslatable(node)
+    return value
+
+
+def _python_value(value: Any, name: str) -> str | None:
+    """A value of Spark's own, as a constant; None if it has none."""
+    if value is None:
+        return None
+    if name in _INTEGERS:
+        return f"CAST({value} AS {name})"
+    if name == "boolean":
+        return str(bool(value)).lower()
+    if name == "string":
+        return "'" + str(value.toString()).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if name.startswith("decimal"):
+        return f"CAST('{value.toJavaBigDecimal():f}' AS {name})"
+    if name in _FLOATS and math.isfinite(value):
+        return f"CAST('{value!r}' AS {name})"
+    if name == "date":
+        day = _FIRST_DAY + timedelta(days=value - (_FIRST_DAY - date(1970, 1, 1)).days) if _is_near(value) else None
+        return f"DATE '{day}'" if day is not None and _FIRST_DAY <= day <= _LAST_DAY else None
+    if name == "timestamp":
+        if not _is_near(value // 86_400_000_000):
+            return None
+        return f"TIMESTAMP '{(_EPOCH + timedelta(microseconds=value)).isoformat().replace('+00:00', 'Z')}'"
+    return None
+
+
+def _is_near(days: int) -> bool:
+    return (_FIRST_DAY - date(1970, 1, 1)).days <= days <= (_LAST_DAY - date(1970, 1, 1)).days
+
+
+def _comparison(node: Any, symbol: str) -> str:
+    left, right = node.left(), node.right()
+    if type_name(left) not in _FLOATS:
+        return f"({predicate_text(left)} {symbol} {predicate_text(right)})"
+    if node_kind(right) != "Literal" and node_kind(left) == "Literal":
+        left, right = right, left
+        symbol = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(symbol, symbol)
+    if node_kind(right) != "Literal" or symbol == "<=>":
+        raise untranslatable(node)
+    plain = f"({predicate_text(left)} {symbol} {_literal(right)})"
+    # Above all numbers, and equal to itself, in Spark only.
+    return f"({plain} OR isnan({predicate_text(left)}))" if symbol in {">", ">="} else plain
+
+
+def _not(node: Any) -> str:
+    return f"(NOT {predicate_text(node.child())})"
+
+
+def _negative(node: Any) -> str:
+    if type_name(node) not in {*_INTEGERS, *_FLOATS}:
+        raise untranslatable(node)
+    return f"(- {predicate_text(node.child())})"
+
+
+def _null_test(word: str) -> Callable[[Any], str]:
+    return lambda node: f"({predicate_text(node.child())} {word})"
+
+
+def _in(node: Any) -> str:
+    if type_name(node.value()) in _FLOATS:
+        raise untranslatable(node)
+    return f"({predicate_text(node.value())} IN ({', '.join(predicate_text(item) for item in each(node.list()))}))"
+
+
+def _in_set(node: Any) -> str:
+    name, values, ahead = type_name(node.child()), [], node.hset().iterator()
+    while ahead.hasNext():
+        item = ahead.next()
+        values.append("NULL" if item is None else _python_value(item, name))
+    if name in _FLOATS or None in values:
+        raise untranslatable(node)
+    return f"({predicate_text(node.child())} IN ({', '.join(map(str, values))}))"
+
+
+def is_widening(cast: Any) -> bool:
+    """Whether a conversion is one of an integer to an integer with at least as many bits."""
+    before, after = type_name(cast.child()), type_name(cast)
+    return before in _INTEGERS and after in _INTEGERS and _INTEGERS[before] <= _INTEGERS[after]
+
+
+def _cast(node: Any) -> str:
+    before, after = type_name(node.child()), type_name(node)
+    widens = is_widening(node)
+    widens = widens or (before in {*_INTEGERS, "float"} and after == "double")
+    widens = widens or (before in _INTEGERS and after == "string")
+    widens = widens or (_digits(before) is not None and _holds(after, before))
+    if before == after:
+        return predicate_text(node.child())
+    if not widens:
+        raise untranslatable(node)
+    return f"CAST({predicate_text(node.child())} AS {after})"
+
+
+def _digits(name: str) -> tuple[int, int] | None:
+    """How many digits values of a type have before and behind the point."""
+    if name in _INTEGERS:
+        return {8: 3, 16: 5, 32: 10, 64: 19}[_INTEGERS[name]], 0
+    if not name.startswith("decimal("):
+        return None
+    precision, scale = (int(text) for text in name[len("decimal(") : -1].split(","))
+    return precision - scale, scale
+
+
+def _holds(name: str, other: str) -> bool:
+    mine, theirs = _digits(name), _digits(other)
+    return bool(name.startswith("decimal") and mine and theirs and mine[0] >= theirs[0] and mine[1] >= theirs[1])
+
+
+def _case(node: Any) -> str:
+    pairs = [list(each(pair.productIterator().toSeq())) for pair in each(node.branches())]
+    branches = [f"WHEN {predicate_text(condition)} THEN {predicate_text(value)}" for condition, value in pairs]
+    other = f" ELSE {predicate_text(node.elseValue().get())}" if node.elseValue().isDefined() else ""
+    return f"CASE {' '.join(branches)}{other} END"
+
+
+_KINDS: Mapping[str, Callable[[Any], str]] = {
+    "AttributeReference": _attribute,
+    "CaseWhen": _case,
+    "Cast": _cast,
+    "GetStructField": _field,
+    "In": _in,
+    "InSet": _in_set,
+    "IsNotNull": _null_test("IS NOT NULL"),
+    "IsNull": _null_test("IS NULL"),
+    "Literal": _literal,
+    "Not": _not,
+    "UnaryMinus": _negative,
+}
