@@ -55,7 +55,7 @@ class _Source:
             conform.require_dicts(held)
             self.rows = held
         loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
-        if not len(held):
+        if self.rows is not None and not self.rows:
             held = loose.empty_table()
         self.known, self.extra = by_ownership(held, loose)
         if self.rows:
@@ -280,7 +280,9 @@ def stage_merge(
         if rule.act is Act.UPDATE and rule.values is None:
             _require_all(source, row_rules)
     merge = _Merge(state, writer, source)
-    _check(rules, source.everything, merge.schema)
+    # An empty list of dicts has no columns that a rule could name.
+    is_known = source.rows is None or bool(source.rows)
+    _check(rules if is_known else MergeRules(by_source=rules.by_source), source.everything, merge.schema)
     merge.apply(rules.matched, rules.by_source, partial=None)
     return _staged(merge, source, merge.inserted(rules.not_matched), rules)
 
@@ -296,12 +298,14 @@ def stage_partial(
     if delete_where is not None:
         delete_where = predicate.at_time(delete_where, writer.system.now_ms)
     source = _Source(data, RowRules.of(writer), names, writer.store.url)
+    if not source.known.num_rows:
+        return None
     if len(source.keyed) < source.known.num_rows:
         Keys(source.known.select(names), names, writer.store.url)  # raises
     used = predicate.columns(predicate.parse(delete_where, source.everything.schema)) if delete_where else set()
     conform.match_names([name for name in source.extra.column_names if name not in used], writer.schema.names)
     deleted = pa.array(np.zeros(source.known.num_rows, dtype=bool))
-    if delete_where is not None and source.known.num_rows:
+    if delete_where is not None:
         deleted = matching(source.everything, delete_where)
     merge = _Merge(state, writer, source)
     merge.apply((), (), partial=deleted)

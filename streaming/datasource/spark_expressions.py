@@ -122,22 +122,17 @@ def _attribute(node: Any) -> str:
 
 
 def _field(node: Any) -> str:
-    inner = (
-        predicate_text(node.child()) if node_kind(node.child()) in {"AttributeReference", "GetStructField"} else None
-    )
-    if inner is None:
+    if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:
         raise untranslatable(node)
-    return f"{inner}.{quoted(str(node.extractFieldName()))}"
+    return f"{predicate_text(node.child())}.{quoted(str(node.extractFieldName()))}"
 
 
 def _literal(node: Any) -> str:
     name = type_name(node)
     value = _python_value(node.value(), name)
+    if node.value() is None:
+        return "NULL" if name == "void" else f"CAST(NULL AS {name})"
     if value is None:
-        if node.value() is None and name != "void":
-            return f"CAST(NULL AS {name})"
-        if node.value() is None:
-            return "NULL"
         raise untranslatable(node)
     return value
 
