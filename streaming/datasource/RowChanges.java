@@ -1,6 +1,7 @@
 package tidelog;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -27,19 +28,24 @@ import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
+import org.apache.spark.sql.execution.command.AlterTableSetPropertiesCommand;
+import org.apache.spark.sql.execution.command.AlterTableUnsetPropertiesCommand;
 import org.apache.spark.sql.execution.command.TruncateTableCommand;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * UPDATE, DELETE and MERGE on tables of tidelog, and TRUNCATE of those in the catalog of the session: a strategy of
- * Spark's planner, which comes before Spark's own. The planner in Python reads Spark's plan of the statement, since it
+ * UPDATE, DELETE and MERGE on tables of tidelog, and TRUNCATE and ALTER of names in the catalog of the session: a
+ * strategy of Spark's planner, which comes before Spark's own. The planner in Python reads Spark's plan of the statement, since it
  * is not Spark that changes the rows.
  */
 public class RowChanges extends SparkStrategy {
@@ -72,12 +78,10 @@ public class RowChanges extends SparkStrategy {
       changed = ((DeleteFromTable) plan).table();
     } else if (plan instanceof MergeIntoTable) {
       changed = ((MergeIntoTable) plan).targetTable();
-    } else if (plan instanceof TruncateTableCommand) {
-      Map options = optionsOf(((TruncateTableCommand) plan).tableName());
-      if (options != null) {
-        Map request = DefaultSource.request("truncate", options);
-        request.put("partition", Boolean.valueOf(((TruncateTableCommand) plan).partitionSpec().isDefined()));
-        found.add(new Change(request, plan, null, ((TruncateTableCommand) plan).tableName().quotedString()));
+    } else {
+      Change other = ofName(plan);
+      if (other != null) {
+        found.add(other);
       }
     }
     LogicalPlan relation = changed == null ? null : relationOf(changed);
@@ -86,6 +90,60 @@ public class RowChanges extends SparkStrategy {
       found.add(new Change(DefaultSource.request("change", options), plan, relation, nameOf(relation)));
     }
     return sequence(found);
+  }
+
+  /** A statement that Spark runs by itself for a name in the catalog of the session; null if it is another one. */
+  private static Change ofName(LogicalPlan plan) {
+    TableIdentifier name = null;
+    List columns = new ArrayList();
+    Map properties = new HashMap();
+    if (plan instanceof TruncateTableCommand) {
+      name = ((TruncateTableCommand) plan).tableName();
+    } else if (plan instanceof AlterTableAddColumnsCommand) {
+      name = ((AlterTableAddColumnsCommand) plan).table();
+      columns = CollectionConverters.asJava(((AlterTableAddColumnsCommand) plan).colsToAdd());
+    } else if (plan instanceof AlterTableSetPropertiesCommand) {
+      name = ((AlterTableSetPropertiesCommand) plan).tableName();
+      properties.putAll(DefaultSource.original(((AlterTableSetPropertiesCommand) plan).properties()));
+    } else if (plan instanceof AlterTableUnsetPropertiesCommand) {
+      name = ((AlterTableUnsetPropertiesCommand) plan).tableName();
+      List keys = CollectionConverters.asJava(((AlterTableUnsetPropertiesCommand) plan).propKeys());
+      for (int i = 0; i < keys.size(); i++) {
+        properties.put(keys.get(i), null);
+      }
+    }
+    CatalogTable table = name == null ? null : tableOf(name);
+    if (table == null) {
+      return null;
+    }
+    Map options = DefaultSource.original(table.storage().properties());
+    options.put("path", CatalogUtils.URIToString(table.location()));
+    if (plan instanceof TruncateTableCommand) {
+      Map request = DefaultSource.request("truncate", options);
+      request.put("partition", Boolean.valueOf(((TruncateTableCommand) plan).partitionSpec().isDefined()));
+      return new Change(request, plan, null, name.quotedString());
+    }
+    Map request = DefaultSource.request("alter", options);
+    ArrayList described = new ArrayList();
+    StructType schema = table.schema();
+    for (int i = 0; i < columns.size(); i++) {
+      StructField field = (StructField) columns.get(i);
+      described.add(described(field));
+      schema = schema.add(field);
+    }
+    request.put("columns", described);
+    request.put("properties", properties);
+    return new Change(request, plan, null, name.quotedString(), name, schema);
+  }
+
+  private static Map described(StructField field) {
+    HashMap column = new HashMap();
+    column.put("names", Arrays.asList(new String[] {field.name()}));
+    column.put("type", field.dataType().json());
+    column.put("nullable", Boolean.valueOf(field.nullable()));
+    column.put("comment", valueOf(field.getComment()));
+    column.put("plain", Boolean.valueOf(!field.metadata().contains("CURRENT_DEFAULT")));
+    return column;
   }
 
   /** The table below names and Spark's cache. */
@@ -162,8 +220,8 @@ public class RowChanges extends SparkStrategy {
     return null;
   }
 
-  /** The options of a table of tidelog's in the catalog of the session; null if it is another one. */
-  private static Map optionsOf(TableIdentifier name) {
+  /** A table of tidelog's in the catalog of the session; null if it is another one. */
+  private static CatalogTable tableOf(TableIdentifier name) {
     CatalogTable table;
     try {
       table = SparkSession.active().sessionState().catalog().getTableMetadata(name);
@@ -173,9 +231,7 @@ public class RowChanges extends SparkStrategy {
     if (!"tidelog".equals(valueOf(table.provider())) || !table.storage().locationUri().isDefined()) {
       return null;
     }
-    Map options = DefaultSource.original(table.storage().properties());
-    options.put("path", CatalogUtils.URIToString(table.location()));
-    return options;
+    return table;
   }
 
   /** The rows of a plan, with the values of more expressions over them. */
@@ -189,24 +245,46 @@ public class RowChanges extends SparkStrategy {
     return Dataset.ofRows(session, new Project(sequence(columns), plan));
   }
 
+  private static void alterColumns(SparkSession session, TableIdentifier name, StructType schema) {
+    try {
+      session.sessionState().catalog().alterTableDataSchema(name, schema);
+    } catch (Exception error) {
+      throw new DefaultSource.TidelogException(
+          "the table has the new columns, but its name in Spark's catalog has not: " + error.getMessage());
+    }
+  }
+
   /** A statement, which runs when Spark wants its result. */
   public static class Change extends V2CommandExec {
     private final Map request;
     private final LogicalPlan plan;
     private final LogicalPlan relation;
     private final String name;
+    private final TableIdentifier identifier;
+    private final StructType schema;
 
     /** What it changes is a relation, or the name of a table. */
     Change(Map request, LogicalPlan plan, LogicalPlan relation, String name) {
+      this(request, plan, relation, name, null, null);
+    }
+
+    /** Then `schema` are the columns of the name in the catalog of the session. */
+    Change(
+        Map request, LogicalPlan plan, LogicalPlan relation, String name, TableIdentifier identifier, StructType schema) {
       this.request = request;
       this.plan = plan;
       this.relation = relation;
       this.name = name;
+      this.identifier = identifier;
+      this.schema = schema;
     }
 
     public Seq run() {
       SparkSession session = (SparkSession) session();
       DefaultSource.ask(request, new Object[] {session, plan});
+      if (identifier != null) {
+        alterColumns(session, identifier, schema);
+      }
       // What Spark has cached of the table is old now.
       if (name != null) {
         session.catalog().refreshTable(name);

@@ -206,7 +206,7 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 
 def _alter(request: Request, _: Any) -> None:
-    path, storage_options = _place(request)
+    path, storage_options = _place(request) if "names" in request else changed_place(request)
     table = Table.open(path, storage_options=storage_options)
     columns = []
     for column in request["columns"]:

@@ -181,6 +181,25 @@ def test_spark_s_own_sql_changes_rows(spark: SparkSession, table: Table, target:
     assert table.refresh().scan().count() == 0
 
 
+def test_a_name_of_the_session_s_catalog_is_altered(spark: SparkSession, table: Table) -> None:
+    spark.sql(f"CREATE TABLE altered USING tidelog LOCATION '{table.path}'")
+    try:
+        spark.sql("ALTER TABLE altered ADD COLUMNS (note STRING COMMENT 'a note', size INT)")
+        assert table.refresh().schema.names == ["n", "part", "note", "size"]
+        spark.sql("INSERT INTO altered VALUES (9, 'z', 'new', 1)")
+        assert rows(spark, "SELECT note, size FROM altered WHERE n = 9") == [("new", 1)]
+        spark.sql("ALTER TABLE altered SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+        assert table.refresh().properties["delta.appendOnly"] == "true"
+        spark.sql("ALTER TABLE altered UNSET TBLPROPERTIES ('delta.appendOnly')")
+        assert "delta.appendOnly" not in table.refresh().properties
+        for statement in ("ADD COLUMNS (n INT)", "SET TBLPROPERTIES ('tidelog.no' = '1')"):
+            with pytest.raises(PySparkException):
+                spark.sql(f"ALTER TABLE altered {statement}")
+        assert table.refresh().schema.names == spark.table("altered").columns
+    finally:
+        spark.sql("DROP TABLE altered")
+
+
 def test_explain_changes_nothing(spark: SparkSession, table: Table, target: str) -> None:
     spark.sql(f"EXPLAIN EXTENDED UPDATE {target} SET part = 'x'").collect()
     assert table.refresh().version == 1
