@@ -10,29 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Committed, Table
 from tidelog.log.errors import PredicateError, TidelogError
-from tidelog.streaming.datasource.spark_expressions import (
-    each,
-    is_widening,
-    new_value,
-    node_kind,
-    predicate_text,
-    type_name,
-)
+from tidelog.log.operations.merge_rules import Rule
+from tidelog.streaming.datasource.spark_expressions import ExpressionText, each, is_widening, node_kind, type_name
 from tidelog.streaming.datasource.sql_catalog import changed_place
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_table import SparkTable
-
-_FORM = (
-    "ON t.key = s.key [WHEN MATCHED AND condition THEN DELETE] WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED "
-    "[AND NOT condition] THEN INSERT *"
-)
-_GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
     try:
         path, storage_options = changed_place(request)
         prepare_session(spark)
-        table = SparkTable(spark, Table.open(path, storage_options=storage_options))
+        table = Table.open(path, storage_options=storage_options)
         run = {"UpdateTable": _update, "DeleteFromTable": _delete, "MergeIntoTable": _merge}[node_kind(plan)]
         found: Done | TidelogError = run(spark, table, plan)
     except TidelogError as error:
@@ -74,9 +64,17 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
         raise found
 
 
-def _update(_: SparkSession, table: SparkTable, plan: Any) -> Done:
+def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
+    values = _values(plan.assignments(), ExpressionText())
+    condition = plan.condition().get() if plan.condition().isDefined() else None
+    done = SparkTable(spark, table).update("true" if condition is None else _condition(condition), values)
+    return Done(done, done.metrics.get("numUpdatedRows", 0))
+
+
+def _values(assignments: Any, expressions: ExpressionText) -> dict[str, str]:
+    """The new value of each column. Raises PredicateError."""
     values: dict[str, str] = {}
-    for assignment in each(plan.assignments()):
+    for assignment in each(assignments):
         key, value = assignment.key(), assignment.value()
         if node_kind(key) != "AttributeReference":
             raise PredicateError(
@@ -84,75 +82,49 @@ def _update(_: SparkSession, table: SparkTable, plan: Any) -> Done:
                 advice="set the whole column",
             )
         name = str(key.name())
-        if node_kind(value) == "AttributeReference" and value.semanticEquals(key):
-            continue
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = new_value(value, type_name(key))
-    condition = plan.condition().get() if plan.condition().isDefined() else None
-    if not values:
-        values = {str(key.name()): quoted(str(key.name())) for key in [next(each(plan.assignments())).key()]}
-    done = table.update("true" if condition is None else _condition(condition), values)
-    return Done(done, done.metrics.get("numUpdatedRows", 0))
+        values[name] = expressions.new_value(value, type_name(key))
+    return values
 
 
 def _condition(node: Any) -> str:
     # An unknown condition selects nothing.
-    return "false" if node_kind(node) == "Literal" and node.value() is None else predicate_text(node)
+    is_unknown = node_kind(node) == "Literal" and node.value() is None
+    return "false" if is_unknown else ExpressionText().text(node)
 
 
-def _delete(_: SparkSession, table: SparkTable, plan: Any) -> Done:
-    done = table.delete(_condition(plan.condition()))
+def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
+    done = SparkTable(spark, table).delete(_condition(plan.condition()))
     return Done(done, done.metrics.get("numDeletedRows", 0))
 
 
 # --- MERGE ------------------------------------------------------------------------------------------------------------
 
 
-def _merge(spark: SparkSession, table: SparkTable, plan: Any) -> Done:
-    merge = _Merge(plan)
-    keys = merge.keys()
-    delete, inserts = merge.clauses()
-    rows = merge.rows(spark, [node for node in (delete, inserts) if node is not None])
-    if delete is not None and inserts is not None:
-        gone, new = F.col(rows.columns[-2]), F.col(rows.columns[-1])
-        checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
-            F.raise_error(
-                F.lit(
-                    "MERGE is supported if just those rows of the source are inserted for which the condition of "
-                    "DELETE is false; a row has another value, or null: write coalesce(condition, false)"
-                )
-            ).cast("boolean")
-        )
-        rows = rows.select(*map(quoted, rows.columns[:-2]), checked.alias(rows.columns[-2]))
-    done = table.upsert(rows, keys=keys, delete_where=None if delete is None else quoted(rows.columns[-1]))
+def _merge(spark: SparkSession, table: Table, plan: Any) -> Done:
+    merge = _Merge(spark, plan)
+    done = merge.upserted(SparkTable(spark, table)) if merge.is_plain() else merge.by_rules(table)
     return Done(done, sum(done.metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted")))
 
 
 class _Merge:
-    """The parts of a MERGE."""
+    """A MERGE by keys.
 
-    def __init__(self, plan: Any) -> None:
+    One that replaces, inserts and perhaps deletes whole rows is an upsert by Spark's tasks. Any other comes to the
+    driver: the rows of the source, and of the table those that it changes.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Any) -> None:
+        self._spark = spark
         self._plan = plan
-        columns = each(plan.targetTable().output())
-        self._target = {attribute.exprId().id(): str(attribute.name()) for attribute in columns}
-        self._source = [attribute.exprId().id() for attribute in each(plan.sourceTable().output())]
-        if plan.notMatchedBySourceActions().size():
-            raise self._refused("WHEN NOT MATCHED BY SOURCE")
+        columns = list(each(plan.targetTable().output()))
+        self._target = {column.exprId().id(): str(column.name()) for column in columns}
+        self._source = [column.exprId().id() for column in each(plan.sourceTable().output())]
         if plan.withSchemaEvolution():
-            raise self._refused("WITH SCHEMA EVOLUTION")
-        # The place of the source's column for each column of the table.
-        self._columns: dict[str, int] = {}
-
-    def _refused(self, part: str) -> PredicateError:
-        return PredicateError(
-            f"MERGE with {part} is not supported by spark.sql",
-            advice=f"write {_FORM}; or collect the source, and use Table.upsert with when_matched and other rules",
-        )
-
-    def keys(self) -> list[str]:
-        """The key columns, by their names in the table."""
-        return sorted(self._pairs(self._plan.mergeCondition()))
+            raise _refused("WITH SCHEMA EVOLUTION")
+        # The place of the source's column for each key.
+        self._keys = self._pairs(plan.mergeCondition())
 
     def _pairs(self, condition: Any) -> dict[str, int]:
         if node_kind(condition) == "And":
@@ -163,9 +135,8 @@ class _Merge:
                 first, second = (side.exprId().id() for side in sides)
                 for mine, theirs in ((first, second), (second, first)):
                     if mine in self._target and theirs in self._source:
-                        self._set(self._target[mine], self._source.index(theirs), condition)
-                        return {self._target[mine]: theirs}
-        raise self._refused(f"ON {condition.sql()}")
+                        return {self._target[mine]: self._source.index(theirs)}
+        raise _refused(f"ON {condition.sql()}")
 
     def _widened(self, side: Any) -> Any:
         """A column of the source below its conversion to the type of a wider key."""
@@ -174,67 +145,133 @@ class _Merge:
         is_source = side.child().exprId().id() in self._source
         return side.child() if is_source and is_widening(side) else side
 
-    def _set(self, column: str, place: int, part: Any) -> None:
-        if self._columns.setdefault(column, place) != place:
-            raise self._refused(f"another column of the source for {column!r} ({part.sql()})")
+    # --- whole rows
 
-    def clauses(self) -> tuple[Any | None, Any | None]:
-        """The condition under which a matched row is deleted, and that of inserts, over the source."""
+    def is_plain(self) -> bool:
+        """Whether it is an upsert: DELETE by a condition over the source, then UPDATE and INSERT of whole rows."""
         matched, new = list(each(self._plan.matchedActions())), list(each(self._plan.notMatchedActions()))
-        delete: Any | None = None
-        if len(matched) == 2 and node_kind(matched[0]) == "DeleteAction":  # noqa: PLR2004 - DELETE and UPDATE
-            delete = self._over_source(matched.pop(0).condition())
-        if [node_kind(action) for action in (*matched, *new)] != ["UpdateAction", "InsertAction"]:
-            raise self._refused("other clauses")
-        (update,), (insert,) = matched, new
-        if update.condition().isDefined():
-            raise self._refused("a condition for UPDATE")
+        if self._plan.notMatchedBySourceActions().size():
+            return False
+        deletes = [action for action in matched[:1] if node_kind(action) == "DeleteAction"]
+        rest = [*matched[len(deletes) :], *new]
+        if [node_kind(action) for action in rest] != ["UpdateAction", "InsertAction"]:
+            return False
+        update, insert = rest
+        delete = self._over_source(deletes[0].condition()) if deletes else None
         inserts = self._over_source(insert.condition())
-        if (delete is None) != (inserts is None):
-            raise self._refused("a condition for only one of DELETE and INSERT")
-        for action in (update, insert):
-            self._take_assignments(action)
-        return delete, inserts
+        if update.condition().isDefined() or (delete is None) != (inserts is None):
+            return False
+        if bool(deletes) != (delete is not None) or insert.condition().isDefined() != (inserts is not None):
+            return False
+        columns = [self._whole_row(action) for action in (update, insert)]
+        if columns[0] != columns[1] or columns[0] is None or not self._keys.items() <= columns[0].items():
+            return False
+        self._columns, self._conditions = columns[0], [node for node in (delete, inserts) if node is not None]
+        return True
 
     def _over_source(self, condition: Any) -> Any | None:
+        """A condition that reads the source only; None if there is none."""
         if not condition.isDefined():
             return None
-        found = condition.get()
-        for attribute in each(found.references().toSeq()):
-            if attribute.exprId().id() not in self._source:
-                raise self._refused(f"a condition over the table ({found.sql()})")
-        return found
+        names = [attribute.exprId().id() for attribute in each(condition.get().references().toSeq())]
+        return condition.get() if set(names) <= set(self._source) else None
 
-    def _take_assignments(self, action: Any) -> None:
-        """Where the source has the value of each column."""
-        seen = set()
+    def _whole_row(self, action: Any) -> dict[str, int] | None:
+        """Where the source has the value of each column; None if a column has another value, or none."""
+        places: dict[str, int] = {}
         for assignment in each(action.assignments()):
-            key, value = assignment.key(), assignment.value()
+            value = assignment.value()
             while node_kind(value) in {"Cast", "CheckOverflowInTableInsert"}:
                 value = value.child()
-            if node_kind(key) != "AttributeReference" or node_kind(value) != "AttributeReference":
-                raise self._refused(f"{key.sql()} = {assignment.value().sql()}")
-            if value.exprId().id() not in self._source:
-                raise self._refused(f"{key.sql()} = {assignment.value().sql()}")
-            self._set(str(key.name()), self._source.index(value.exprId().id()), key)
-            seen.add(str(key.name()))
-        missing = [name for name in self._target.values() if name not in seen]
-        if missing:
-            raise self._refused(f"no value for {', '.join(missing)}")
+            if node_kind(value) != "AttributeReference" or value.exprId().id() not in self._source:
+                return None
+            places[str(assignment.key().name())] = self._source.index(value.exprId().id())
+        return places if set(places) == set(self._target.values()) else None
 
-    def rows(self, spark: SparkSession, conditions: Sequence[Any]) -> DataFrame:
-        """The rows of the source with the columns of the table, and the conditions behind them."""
-        context: Any = spark.sparkContext
-        jvm: Any = context._jvm  # noqa: SLF001 - PySpark's only way to the JVM
-        java = spark._jsparkSession  # noqa: SLF001 - as above
-        made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(conditions)), spark)
-        # By their places: columns of a source can have one name.
-        numbered = made.toDF(*(f"c{place}" for place in range(len(made.columns))))
+    def upserted(self, table: SparkTable) -> Committed:
+        """Run it as an upsert."""
+        rows = self._rows(self._conditions)
         names = list(self._target.values())
-        free = _GONE
-        while free in {name.lower() for name in names}:
-            free += "_"
-        chosen = [F.col(f"c{self._columns[name]}").alias(name) for name in names]
-        first = len(self._source)
-        chosen += [F.col(f"c{first + place}").alias(f"{free}{place}") for place in range(len(conditions))]
-        return numbered.select(*chosen)
+        columns = [F.col(f"c{self._columns[name]}").alias(name) for name in names]
+        if not self._conditions:
+            return table.upsert(rows.select(*columns), keys=list(self._keys))
+        gone, new = (F.col(f"c{len(self._source) + place}") for place in (0, 1))
+        checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
+            F.raise_error(
+                F.lit(
+                    "MERGE is supported if just those rows of the source are inserted for which the condition of "
+                    "DELETE is false; a row has another value, or null: write coalesce(condition, false)"
+                )
+            ).cast("boolean")
+        )
+        free = _free("gone", names)
+        rows = rows.select(*columns, checked.alias(free))
+        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free))
+
+    def _rows(self, conditions: Sequence[Any]) -> DataFrame:
+        """The rows of the source and the values of the conditions, as the columns c0, c1 and so on."""
+        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        java = self._spark._jsparkSession  # noqa: SLF001 - as above
+        made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(conditions)), self._spark)
+        # By their places: columns of a source can have one name.
+        return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
+
+    # --- rules
+
+    def by_rules(self, table: Table) -> Committed:
+        """Run it with rules."""
+        prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
+        expressions = ExpressionText(lambda node: self._sided(node, prefix))
+
+        def rules(actions: Any, words: Mapping[str, str]) -> list[Rule]:
+            found: list[Rule] = []
+            for action in each(actions):
+                condition = action.condition()
+                where = expressions.text(condition.get()) if condition.isDefined() else None
+                word = words.get(node_kind(action))
+                found.append((where, word or _values(action.assignments(), expressions)))
+            return found
+
+        matched = rules(self._plan.matchedActions(), {"DeleteAction": "delete"})
+        new = rules(self._plan.notMatchedActions(), {})
+        old = rules(self._plan.notMatchedBySourceActions(), {"DeleteAction": "delete"})
+        rows = self._rows(())
+        columns = [F.col(f"c{place}").alias(f"{prefix}{place}") for place in range(len(self._source))]
+        keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
+        return table.upsert(
+            _in_utc(rows.select(*columns, *keys).toArrow()),
+            keys=list(self._keys),
+            other_keys=True,
+            when_matched=matched,
+            when_not_matched=new,
+            when_not_matched_by_source=old,
+        )
+
+    def _sided(self, node: Any, prefix: str) -> str:
+        number = node.exprId().id()
+        if number in self._target:
+            return f"target.{quoted(self._target[number])}"
+        return f"source.{prefix}{self._source.index(number)}"
+
+
+def _free(name: str, names: Sequence[str]) -> str:
+    """A name that no column has."""
+    while name.lower() in {other.lower() for other in names}:
+        name += "_"
+    return name
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """Spark names the session's time zone in the types."""
+    fields = [
+        field.with_type(pa.timestamp("us", "UTC")) if pt.is_timestamp(field.type) and field.type.tz else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def _refused(part: str) -> PredicateError:
+    return PredicateError(
+        f"MERGE with {part} is not supported",
+        advice="write ON t.key = s.key, with AND between several columns, or use Table.upsert",
+    )

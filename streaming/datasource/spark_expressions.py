@@ -71,36 +71,119 @@ def untranslatable(node: Any) -> PredicateError:
     )
 
 
-def predicate_text(node: Any) -> str:
-    """An expression over columns of a table as text for `tidelog.log.predicate`.
+class ExpressionText:
+    """Turns expressions into text. `name` is how a column is written; by default, by its own name."""
 
-    Raises PredicateError if there is none with the same value for each row.
-    """
-    kind = node_kind(node)
-    own = _KINDS.get(kind)
-    if own is not None:
-        return own(node)
-    if kind in _COMPARISONS:
-        return _comparison(node, _COMPARISONS[kind])
-    symbol = _JOINS.get(kind) or (_ARITHMETIC.get(kind) if _is_exact(node) else None)
-    if symbol is not None:
-        return f"({predicate_text(node.left())} {symbol} {predicate_text(node.right())})"
-    if kind in _FUNCTIONS and not _has_floats(node):
-        return f"{_FUNCTIONS[kind]}({', '.join(predicate_text(child) for child in each(node.children()))})"
-    raise untranslatable(node)
+    def __init__(self, name: Callable[[Any], str] | None = None) -> None:
+        self._name = name or _own_name
+        self._kinds: Mapping[str, Callable[[Any], str]] = {
+            "AttributeReference": self._name,
+            "CaseWhen": self._case,
+            "Cast": self._cast,
+            "GetStructField": self._field,
+            "In": self._in,
+            "InSet": self._in_set,
+            "IsNotNull": self._null_test("IS NOT NULL"),
+            "IsNull": self._null_test("IS NULL"),
+            "Literal": _literal,
+            "Not": self._not,
+            "UnaryMinus": self._negative,
+        }
+
+    def text(self, node: Any) -> str:
+        """An expression over columns of a table as text for `tidelog.log.predicate`.
+
+        Raises PredicateError if there is none with the same value for each row.
+        """
+        kind = node_kind(node)
+        own = self._kinds.get(kind)
+        if own is not None:
+            return own(node)
+        if kind in _COMPARISONS:
+            return self._comparison(node, _COMPARISONS[kind])
+        symbol = _JOINS.get(kind) or (_ARITHMETIC.get(kind) if _is_exact(node) else None)
+        if symbol is not None:
+            return f"({self.text(node.left())} {symbol} {self.text(node.right())})"
+        if kind in _FUNCTIONS and not _has_floats(node):
+            return f"{_FUNCTIONS[kind]}({', '.join(self.text(child) for child in each(node.children()))})"
+        raise untranslatable(node)
+
+    def new_value(self, node: Any, column: str) -> str:
+        """The value that a statement assigns to a column of the type `column`.
+
+        A conversion between numbers is left to tidelog, which raises for a number that does not fit.
+        """
+        while node_kind(node) in {"Cast", "CheckOverflowInTableInsert"}:
+            child = node.child()
+            if type_name(child) != type_name(node) and not (_is_number(type_name(child)) and _is_number(column)):
+                break
+            node = child
+        return self.text(node)
+
+    def _field(self, node: Any) -> str:
+        if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:
+            raise untranslatable(node)
+        return f"{self.text(node.child())}.{quoted(str(node.extractFieldName()))}"
+
+    def _comparison(self, node: Any, symbol: str) -> str:
+        left, right = node.left(), node.right()
+        if type_name(left) not in _FLOATS:
+            return f"({self.text(left)} {symbol} {self.text(right)})"
+        if node_kind(right) != "Literal" and node_kind(left) == "Literal":
+            left, right = right, left
+            symbol = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(symbol, symbol)
+        if node_kind(right) != "Literal" or symbol == "<=>":
+            raise untranslatable(node)
+        plain = f"({self.text(left)} {symbol} {_literal(right)})"
+        # Above all numbers, and equal to itself, in Spark only.
+        return f"({plain} OR isnan({self.text(left)}))" if symbol in {">", ">="} else plain
+
+    def _not(self, node: Any) -> str:
+        return f"(NOT {self.text(node.child())})"
+
+    def _negative(self, node: Any) -> str:
+        if type_name(node) not in {*_INTEGERS, *_FLOATS}:
+            raise untranslatable(node)
+        return f"(- {self.text(node.child())})"
+
+    def _in(self, node: Any) -> str:
+        if type_name(node.value()) in _FLOATS:
+            raise untranslatable(node)
+        return f"({self.text(node.value())} IN ({', '.join(self.text(item) for item in each(node.list()))}))"
+
+    def _in_set(self, node: Any) -> str:
+        name, values, ahead = type_name(node.child()), [], node.hset().iterator()
+        while ahead.hasNext():
+            item = ahead.next()
+            values.append("NULL" if item is None else _python_value(item, name))
+        if name in _FLOATS or None in values:
+            raise untranslatable(node)
+        return f"({self.text(node.child())} IN ({', '.join(map(str, values))}))"
+
+    def _cast(self, node: Any) -> str:
+        before, after = type_name(node.child()), type_name(node)
+        widens = is_widening(node)
+        widens = widens or (before in {*_INTEGERS, "float"} and after == "double")
+        widens = widens or (before in _INTEGERS and after == "string")
+        widens = widens or (_digits(before) is not None and _holds(after, before))
+        if before == after:
+            return self.text(node.child())
+        if not widens:
+            raise untranslatable(node)
+        return f"CAST({self.text(node.child())} AS {after})"
+
+    def _case(self, node: Any) -> str:
+        pairs = [list(each(pair.productIterator().toSeq())) for pair in each(node.branches())]
+        branches = [f"WHEN {self.text(condition)} THEN {self.text(value)}" for condition, value in pairs]
+        other = f" ELSE {self.text(node.elseValue().get())}" if node.elseValue().isDefined() else ""
+        return f"CASE {' '.join(branches)}{other} END"
+
+    def _null_test(self, word: str) -> Callable[[Any], str]:
+        return lambda node: f"({self.text(node.child())} {word})"
 
 
-def new_value(node: Any, column: str) -> str:
-    """The value that a statement assigns to a column of the type `column`.
-
-    A conversion between numbers is left to tidelog, which raises for a number that does not fit.
-    """
-    while node_kind(node) in {"Cast", "CheckOverflowInTableInsert"}:
-        child = node.child()
-        if type_name(child) != type_name(node) and not (_is_number(type_name(child)) and _is_number(column)):
-            break
-        node = child
-    return predicate_text(node)
+def _own_name(node: Any) -> str:
+    return quoted(str(node.name()))
 
 
 def _is_number(name: str) -> bool:
@@ -115,26 +198,6 @@ def _is_exact(node: Any) -> bool:
 def _has_floats(node: Any) -> bool:
     # NaN and -0.0 are compared in these.
     return node_kind(node) != "Sqrt" and any(type_name(child) in _FLOATS for child in each(node.children()))
-
-
-def _attribute(node: Any) -> str:
-    return quoted(str(node.name()))
-
-
-def _field(node: Any) -> str:
-    if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:
-        raise untranslatable(node)
-    return f"{predicate_text(node.child())}.{quoted(str(node.extractFieldName()))}"
-
-
-def _literal(node: Any) -> str:
-    name = type_name(node)
-    value = _python_value(node.value(), name)
-    if node.value() is None:
-        return "NULL" if name == "void" else f"CAST(NULL AS {name})"
-    if value is None:
-        raise untranslatable(node)
-    return value
 
 
 def _python_value(value: Any, name: str) -> str | None:
@@ -165,67 +228,10 @@ def _is_near(days: int) -> bool:
     return (_FIRST_DAY - date(1970, 1, 1)).days <= days <= (_LAST_DAY - date(1970, 1, 1)).days
 
 
-def _comparison(node: Any, symbol: str) -> str:
-    left, right = node.left(), node.right()
-    if type_name(left) not in _FLOATS:
-        return f"({predicate_text(left)} {symbol} {predicate_text(right)})"
-    if node_kind(right) != "Literal" and node_kind(left) == "Literal":
-        left, right = right, left
-        symbol = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(symbol, symbol)
-    if node_kind(right) != "Literal" or symbol == "<=>":
-        raise untranslatable(node)
-    plain = f"({predicate_text(left)} {symbol} {_literal(right)})"
-    # Above all numbers, and equal to itself, in Spark only.
-    return f"({plain} OR isnan({predicate_text(left)}))" if symbol in {">", ">="} else plain
-
-
-def _not(node: Any) -> str:
-    return f"(NOT {predicate_text(node.child())})"
-
-
-def _negative(node: Any) -> str:
-    if type_name(node) not in {*_INTEGERS, *_FLOATS}:
-        raise untranslatable(node)
-    return f"(- {predicate_text(node.child())})"
-
-
-def _null_test(word: str) -> Callable[[Any], str]:
-    return lambda node: f"({predicate_text(node.child())} {word})"
-
-
-def _in(node: Any) -> str:
-    if type_name(node.value()) in _FLOATS:
-        raise untranslatable(node)
-    return f"({predicate_text(node.value())} IN ({', '.join(predicate_text(item) for item in each(node.list()))}))"
-
-
-def _in_set(node: Any) -> str:
-    name, values, ahead = type_name(node.child()), [], node.hset().iterator()
-    while ahead.hasNext():
-        item = ahead.next()
-        values.append("NULL" if item is None else _python_value(item, name))
-    if name in _FLOATS or None in values:
-        raise untranslatable(node)
-    return f"({predicate_text(node.child())} IN ({', '.join(map(str, values))}))"
-
-
 def is_widening(cast: Any) -> bool:
     """Whether a conversion is one of an integer to an integer with at least as many bits."""
     before, after = type_name(cast.child()), type_name(cast)
     return before in _INTEGERS and after in _INTEGERS and _INTEGERS[before] <= _INTEGERS[after]
-
-
-def _cast(node: Any) -> str:
-    before, after = type_name(node.child()), type_name(node)
-    widens = is_widening(node)
-    widens = widens or (before in {*_INTEGERS, "float"} and after == "double")
-    widens = widens or (before in _INTEGERS and after == "string")
-    widens = widens or (_digits(before) is not None and _holds(after, before))
-    if before == after:
-        return predicate_text(node.child())
-    if not widens:
-        raise untranslatable(node)
-    return f"CAST({predicate_text(node.child())} AS {after})"
 
 
 def _digits(name: str) -> tuple[int, int] | None:
@@ -243,23 +249,11 @@ def _holds(name: str, other: str) -> bool:
     return bool(name.startswith("decimal") and mine and theirs and mine[0] >= theirs[0] and mine[1] >= theirs[1])
 
 
-def _case(node: Any) -> str:
-    pairs = [list(each(pair.productIterator().toSeq())) for pair in each(node.branches())]
-    branches = [f"WHEN {predicate_text(condition)} THEN {predicate_text(value)}" for condition, value in pairs]
-    other = f" ELSE {predicate_text(node.elseValue().get())}" if node.elseValue().isDefined() else ""
-    return f"CASE {' '.join(branches)}{other} END"
-
-
-_KINDS: Mapping[str, Callable[[Any], str]] = {
-    "AttributeReference": _attribute,
-    "CaseWhen": _case,
-    "Cast": _cast,
-    "GetStructField": _field,
-    "In": _in,
-    "InSet": _in_set,
-    "IsNotNull": _null_test("IS NOT NULL"),
-    "IsNull": _null_test("IS NULL"),
-    "Literal": _literal,
-    "Not": _not,
-    "UnaryMinus": _negative,
-}
+def _literal(node: Any) -> str:
+    name = type_name(node)
+    value = _python_value(node.value(), name)
+    if node.value() is None:
+        return "NULL" if name == "void" else f"CAST(NULL AS {name})"
+    if value is None:
+        raise untranslatable(node)
+    return value

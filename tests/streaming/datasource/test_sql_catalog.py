@@ -129,7 +129,10 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
         ("UPDATE {} SET part = reverse(part)", "reverse.*part.* means something else outside of Spark"),
         ("UPDATE {} SET n = 1, n = 2", "the column 'n' is set twice|Multiple assignments"),
         ("DELETE FROM {} WHERE n IN (SELECT 1)", r"IN \(listquery\(\)\)\)' means something else"),
-        ("MERGE INTO {} t USING (SELECT 1L n) s ON t.n = s.n WHEN MATCHED THEN DELETE", "MERGE with other clauses"),
+        (
+            "MERGE INTO {} t USING (SELECT 1L n) s ON t.n > s.n WHEN MATCHED THEN DELETE",
+            r"MERGE with ON \(t.n > s.n\) is not supported; write ON t.key = s.key",
+        ),
     ],
 )
 def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, statement: str, message: str) -> None:
@@ -210,6 +213,26 @@ def test_a_merge_of_frames(spark: SparkSession, target: str) -> None:
     merge = rows_to_merge.mergeInto(target, expr(f"{target}.n = s.n"))
     merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
     assert rows(spark, f"SELECT * FROM {target}") == [(0, "a"), (1, "it's"), (2, "a"), (3, "b"), (9, "z")]
+
+
+@pytest.mark.oldest
+def test_any_merge_by_keys(spark: SparkSession, target: str) -> None:
+    spark.sql(
+        f"""
+        MERGE INTO {target} t USING (
+          SELECT * FROM (VALUES (0L, 'up', 5), (1L, 'gone', 1), (3L, 'low', 0), (8L, 'new', 9), (9L, 'no', 0))
+            AS s(key, part, weight)
+        ) s ON t.n = s.key
+        WHEN MATCHED AND s.part = 'gone' THEN DELETE
+        WHEN MATCHED AND s.weight > 3 THEN UPDATE SET part = concat(t.part, s.part)
+        WHEN NOT MATCHED AND s.weight > 3 THEN INSERT (n, part) VALUES (s.key, upper(s.part))
+        WHEN NOT MATCHED BY SOURCE AND t.part = 'a' THEN UPDATE SET part = 'old'
+        """
+    )
+    assert rows(spark, f"SELECT * FROM {target}") == [(0, "aup"), (2, "old"), (3, "b"), (8, "NEW")]
+    nothing = "(SELECT CAST(NULL AS BIGINT) AS n, 'x' AS p) s"
+    spark.sql(f"MERGE INTO {target} t USING {nothing} ON t.n = s.n WHEN NOT MATCHED THEN INSERT (part) VALUES (p)")
+    assert rows(spark, f"SELECT part FROM {target} WHERE n IS NULL") == [("x",)]
 
 
 def test_tables_of_others_keep_spark_s_own_statements(spark: SparkSession, tmp_path: Path) -> None:
