@@ -304,7 +304,7 @@ def shown(commit: Commit) -> Counter[Change]:
     taken, given = taken - given, given - taken
     updates = commit.lines[0]["commitInfo"]["operation"] == "UPDATE"
     images = Counter(row.k for row in taken) & Counter(row.k for row in given)
-    by_key = commit.operation.kind is Kind.UPSERT
+    by_key = commit.operation.kind in {Kind.UPSERT, Kind.MERGE}
     return Counter(
         [
             *_labelled(taken, images if by_key else None, "update_preimage", "delete", updates=updates),

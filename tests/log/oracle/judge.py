@@ -116,7 +116,7 @@ class Race:
         """Why a conflict is allowed; None if the transaction has to be committed."""
         reasons = [*self._metadata(), *self._stream()]
         match self.operation.kind:
-            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT | Kind.REPLACING_MATCHES:
+            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT | Kind.MERGE | Kind.REPLACING_MATCHES:
                 reasons += self._row_change()
             case Kind.COMPACTION:
                 reasons += ["rows were restored" for winner in self.winners if winner.resurrects]
@@ -168,6 +168,8 @@ class Race:
         stages_changes = not deletes_only or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
             yield "its change files hold other rows"
+        if kind is Kind.MERGE and self.matched_now != self.matched_then:
+            yield "its new rows were computed from others"
         if kind is Kind.UPDATE and fresh:
             yield "new rows match"
         if not self.setting.vectors:

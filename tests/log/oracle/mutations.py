@@ -8,6 +8,7 @@ an error, so this table stays up to date.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +49,11 @@ def none_lost(original: Function) -> Function:
         return alive, np.empty(0, np.int64)
 
     return judge
+
+
+def not_computed(original: Function) -> Function:
+    """A MERGE counts as an upsert, whose rows do not depend on those that they replace."""
+    return lambda *args: dataclasses.replace(original(*args), is_computed=False)
 
 
 def staged_removes(original: Function) -> Function:
@@ -187,6 +193,12 @@ MUTATIONS = (
         f"{_CONFLICT}.rebase:FollowedDeletes.dead_images",
         gives({}),
         "DELETE k=1; UPDATE k=1@0",
+    ),
+    Mutation(
+        "4: a MERGE takes over values that winners changed",
+        "tidelog.log.operations.merge:_staged",
+        not_computed,
+        "UPDATE k=1; MERGE@0",
     ),
     Mutation(
         "5: new rows are not checked",

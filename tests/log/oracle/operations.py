@@ -25,6 +25,7 @@ class Kind(Enum):
     DELETE = auto()
     UPDATE = auto()
     UPSERT = auto()
+    MERGE = auto()
     COMPACTION = auto()
     METADATA = auto()
     FOREIGN = auto()
@@ -129,6 +130,34 @@ class Upsert(Operation):
 
     def effect(self, moment: Moment) -> Effect:
         return Effect(dead=self.matched(moment.rows), born=tuple(row for row in self.rows if row.v >= 0))
+
+    def matched(self, rows: Rows) -> frozenset[Address]:
+        return model.with_keys(rows, (row.k for row in self.rows))
+
+
+@dataclass(frozen=True)
+class Merge(Operation):
+    """An upsert with the key `k` and rules: it adds `v` to that of the rows with a key, and inserts the other rows."""
+
+    rows: tuple[Row, ...]
+
+    kind = Kind.MERGE
+    operation_class = "UPDATE_DELETE"
+
+    def stage(self, table: Table) -> Transaction:
+        return table.begin().upsert(
+            _dicts(self.rows),
+            keys=["k"],
+            when_matched=[(None, {"v": "target.v + source.v"})],
+            when_not_matched=[(None, "insert")],
+        )
+
+    def effect(self, moment: Moment) -> Effect:
+        dead, added = self.matched(moment.rows), {row.k: row.v for row in self.rows}
+        old = [moment.rows[address] for address in sorted(dead)]
+        known = {row.k for row in old}
+        new = [row for row in self.rows if row.k not in known]
+        return Effect(dead=dead, born=(*(row._replace(v=row.v + added[row.k]) for row in old), *new))
 
     def matched(self, rows: Rows) -> frozenset[Address]:
         return model.with_keys(rows, (row.k for row in self.rows))
@@ -278,6 +307,7 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
         Update("UPDATE p of k=4", Where("k", "=", 4), "p", added=False, number=2),
         Upsert("UPSERT", (Row(1, 1, 3001), Row(301, 2, 3010))),
         Upsert("UPSERT delete", (Row(3, 1, 3003), Row(4, 1, -1))),
+        Merge("MERGE", (Row(1, 1, 5001), Row(302, 2, 5020))),
         Overwrite("OVERWRITE", (Row(1, 1, 2001), Row(201, 2, 2010))),
         ReplaceWhere("REPLACE k<=3", Where("k", "<=", 3), (Row(1, 1, 4001), Row(3, 2, 4003))),
         Truncate("TRUNCATE"),
