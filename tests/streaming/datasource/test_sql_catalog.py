@@ -235,6 +235,31 @@ def test_any_merge_by_keys(spark: SparkSession, target: str) -> None:
     assert rows(spark, f"SELECT part FROM {target} WHERE n IS NULL") == [("x",)]
 
 
+def test_a_merge_keeps_times(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+    table = Table.create(str(tmp_path / "times"), schema)
+    table.insert([{"n": n, "at": datetime(2026, 1, 1, n, tzinfo=UTC), "day": date(2026, 1, 1)} for n in range(3)])
+    abroad = spark.newSession()
+    register(abroad)
+    abroad.conf.set("spark.sql.session.timeZone", "+02:00")
+    abroad.sql(
+        f"""
+        MERGE INTO tidelog.`{table.path}` t USING (
+          SELECT n, TIMESTAMP '2026-05-01 12:00:00' AS at, DATE '2026-05-02' AS day FROM (VALUES (1L), (9L)) AS v(n)
+        ) s ON t.n = s.n
+        WHEN MATCHED AND t.at < TIMESTAMP '2026-01-01 03:30:00' THEN UPDATE SET at = s.at, day = s.day
+        WHEN NOT MATCHED THEN INSERT *
+        WHEN NOT MATCHED BY SOURCE AND t.at >= TIMESTAMP '2026-01-01 04:00:00' THEN DELETE
+        """
+    )
+    noon = datetime(2026, 5, 1, 10, tzinfo=UTC)
+    assert table.refresh().scan().to_arrow().sort_by("n").to_pylist() == [
+        {"n": 0, "at": datetime(2026, 1, 1, tzinfo=UTC), "day": date(2026, 1, 1)},
+        {"n": 1, "at": noon, "day": date(2026, 5, 2)},
+        {"n": 9, "at": noon, "day": date(2026, 5, 2)},
+    ]
+
+
 def test_tables_of_others_keep_spark_s_own_statements(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE plain USING parquet LOCATION '{tmp_path}/plain' AS SELECT 1L AS n")
     try:
