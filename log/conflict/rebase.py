@@ -10,7 +10,7 @@ The winners are folded in, oldest first, then the transaction is judged at the n
    its rows is left, if compactions of its level or above moved all of them, or if a move has no lineage.
 4. A winner deleted rows that the transaction deletes: they leave its deletes, and their images die with them. If it
    staged change rows for them it is a conflict, because the change feed would be wrong, and so it is if its new rows
-   have values or row ids of those that it replaces.
+   have values or row ids of those that it replaces. Rows that it found and keeps may not be deleted either.
 5. A winner added rows: this matters only if the transaction reads. Rows that match join its deletes if deleting is all
    that it does with them, else it is a conflict, as it is if new rows would need their values or row ids. Whether rows
    match is a Question, which the caller answers by reading them.
@@ -102,6 +102,7 @@ class Rebase:
         self._classes: dict[int, OperationClass] = {}
         self._live = LiveFiles(blobs)
         self._deletes = FollowedDeletes(staged, self._live)
+        self._kept = FollowedDeletes(replace(staged, deletes=staged.kept), self._live)
         self._groups = [
             FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
         ]
@@ -155,6 +156,7 @@ class Rebase:
         moves = [move for move in effect.moves if self._can_follow(move)]
         for move in moves:
             self._deletes.follow(move)
+            self._kept.follow(move)
             owners = {id(group): group for path in move.inputs for group in self._owners.get(path, ())}
             for group in owners.values():
                 if group.follow(move, level, effect.version):
@@ -178,14 +180,14 @@ class Rebase:
         self._live.apply(effect)
 
     def _holds(self, path: str) -> bool:
-        return path in self._deletes.rows.at or self._moves_rows_of(path)
+        return path in self._deletes.rows.at or path in self._kept.rows.at or self._moves_rows_of(path)
 
     def _moves_rows_of(self, path: str) -> bool:
         return any(group.touches(path) for group in self._owners.get(path, ()))
 
     def _lives_in(self, path: str) -> bool:
         """Whether a row of this transaction was live in the file until now. Dead rows need no lineage."""
-        return self._deletes.live_in(path) or self._moves_rows_of(path)
+        return self._deletes.live_in(path) or self._kept.live_in(path) or self._moves_rows_of(path)
 
     def _can_follow(self, move: Move) -> bool:
         """Whether the lineage needed to follow `move` still exists. A vacuum deletes it after a while."""
@@ -262,6 +264,9 @@ class Rebase:
 
     def _judge_rows(self, answers: Answers | None) -> RebaseOutcome:
         alive, lost = self._deletes.judge()
+        if len(self._kept.judge()[1]):
+            self._rules.add(4)
+            return self._row_conflict("the winner changed rows whose keys this transaction found")
         if self._deletes.moved:
             self._rules.add(1)
         if len(lost):

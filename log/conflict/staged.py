@@ -121,6 +121,7 @@ class Staged:
     With `replaces_matches` the added rows stand for all rows that match `reads` at the commit, whichever they are then,
     and not for single ones.
 
+    `kept` are rows that it read and leaves as they are: a winner that deletes or changes one of them is a conflict.
     With `is_computed` the added rows were computed from the deleted ones, and each stands for one of `reads.keys`: a
     winner that changed or added such a row is a conflict.
 
@@ -149,6 +150,7 @@ class Staged:
     reads: Reads | None = None
     replaces_matches: bool = False
     is_computed: bool = False
+    kept: tuple[RowDelete, ...] = ()
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()

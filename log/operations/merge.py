@@ -22,6 +22,7 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
+from tidelog.log.data.reader import DataFile, physical_rows
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import commit_info
@@ -57,7 +58,9 @@ class _Source:
         loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
         if self.rows is not None and not self.rows:
             held = loose.empty_table()
-        self.known, self.extra = by_ownership(held, loose)
+        known, self.extra = by_ownership(held, loose)
+        # As a reader will see them: in a partition column an empty string is null.
+        self.known = rules.writer.prepared(known)
         if self.rows:
             spelled = {name.lower(): name for name in self.known.column_names}
             for name in self.known.column_names:
@@ -104,15 +107,24 @@ class _Merge(KeyMatcher):
         self._source = source
         self.is_matched: BoolArray = np.zeros(source.known.num_rows, dtype=bool)
         self.deletes: list[RowDelete] = []
+        self.kept: list[RowDelete] = []
         self.updated = 0
         self._images: list[pa.Table] = []
         self._ids: list[Int64Array] = []
         self._changes: list[tuple[str, pa.Table]] = []
 
-    def apply(self, matched: Sequence[RowRule], by_source: Sequence[RowRule], *, partial: pa.Array | None) -> None:
+    def apply(
+        self,
+        matched: Sequence[RowRule],
+        by_source: Sequence[RowRule],
+        *,
+        partial: pa.Array | None,
+        inserts: bool = False,
+    ) -> None:
         """Apply the rules to all rows of the table that they can change.
 
-        With `partial`, matched rows get the columns that the source gives instead, or are deleted where it is true.
+        With `inserts`, the rows of the table that keep a row of the source from being inserted are kept in mind. With
+        `partial`, matched rows get the columns that the source gives instead, or are deleted where it is true.
         """
         for found in self._rows(whole=bool(by_source)):
             is_matched = found.places >= 0
@@ -125,6 +137,10 @@ class _Merge(KeyMatcher):
                     self._partial(old, places, partial) if partial is not None else self._matched(old, places, matched)
                 )
                 outcomes += [(chosen[rows], images) for rows, images in parts]
+                if inserts:
+                    self._keep(
+                        found, np.setdiff1d(chosen, np.concatenate([chosen[:0], *(rows for rows, _ in outcomes)]))
+                    )
             if by_source and not is_matched.all():
                 chosen = np.flatnonzero(~is_matched)
                 old = found.rows.take(pa.array(chosen))
@@ -200,6 +216,13 @@ class _Merge(KeyMatcher):
             columns.append(kept)
         images = pa.table(dict(zip(self.schema.names, columns, strict=True)))
         yield stays, self.rules.images(conform.conform(images, self.schema), changed - set(self._keys.names))
+
+    def _keep(self, found: _Found, rows: Int64Array) -> None:
+        if len(rows):
+            count = self._physical_rows.get(found.add.path)
+            if count is None:
+                count = physical_rows(self._writer.store, DataFile.of(found.add))
+            self.kept.append(RowDelete(found.add, BitMap64(found.positions[rows]), count))
 
     def _stage(self, found: _Found, outcomes: Sequence[tuple[Int64Array, pa.Table | None]]) -> None:
         chosen = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in outcomes)])
@@ -280,10 +303,11 @@ def stage_merge(
         if rule.act is Act.UPDATE and rule.values is None:
             _require_all(source, row_rules)
     merge = _Merge(state, writer, source)
+    _require_read(source.extra.column_names, rules)
     # An empty list of dicts has no columns that a rule could name.
     is_known = source.rows is None or bool(source.rows)
     _check(rules if is_known else MergeRules(by_source=rules.by_source), source.everything, merge.schema)
-    merge.apply(rules.matched, rules.by_source, partial=None)
+    merge.apply(rules.matched, rules.by_source, partial=None, inserts=bool(rules.not_matched))
     return _staged(merge, source, merge.inserted(rules.not_matched), rules)
 
 
@@ -331,6 +355,7 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
         cdc=tuple(cdc),
         reads=reads,
         is_computed=True,
+        kept=tuple(merge.kept),
         parameters=_parameters(names, rules),
         metrics={
             "numSourceRows": source.known.num_rows,
@@ -396,6 +421,26 @@ def columns_set(values: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
             )
         found[known] = text
     return found
+
+
+def _require_read(extra: Sequence[str], rules: MergeRules) -> None:
+    """Raise SchemaMismatchError if whole rows are taken, and a column is neither the table's nor read by a rule."""
+    rows = [rule for rule in (*rules.matched, *rules.not_matched) if rule.act is not Act.DELETE]
+    if all(rule.values is not None for rule in rows):
+        return
+    texts = [
+        text.lower()
+        for rule in (*rules.matched, *rules.not_matched, *rules.by_source)
+        for text in (rule.condition, *(rule.values or {}).values())
+        if text is not None
+    ]
+    for name in extra:
+        if not any(name.lower() in text for text in texts):
+            raise SchemaMismatchError(
+                f"the data has a column {name!r} that the table does not have, and no rule reads it",
+                advice="drop the column from the data, or add it to the table first",
+                column=name,
+            )
 
 
 def _check(rules: MergeRules, source: pa.Table, schema: pa.Schema) -> None:

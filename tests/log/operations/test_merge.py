@@ -242,8 +242,9 @@ def test_wrong_data_changes_nothing() -> None:
         table.upsert([{"v": 1}], columns="partial", **BY_K)
     with pytest.raises(SchemaMismatchError, match="'k' is null in 1 rows"):
         table.upsert([{"k": None, "v": 1}], columns="partial", **BY_K)
-    with pytest.raises(SchemaMismatchError, match="'w' that the table does not have"):
-        table.upsert([{"k": 1, "w": 1}], columns="partial", **BY_K)
+    for arguments in ({"columns": "partial"}, {"when_not_matched": [INSERT]}):
+        with pytest.raises(SchemaMismatchError, match="'w' that the table does not have"):
+            table.upsert([{"k": 1, "w": 1}], **BY_K, **arguments)
     for arguments in ({"columns": "partial"}, {"when_matched": [DELETE]}):
         with pytest.raises(DuplicateKeyError, match="several rows for 1 key, such as k=1"):
             table.upsert(rows([1, 1]), **BY_K, **arguments)
@@ -287,6 +288,52 @@ def test_new_rows_of_winners_are_judged_by_rules_for_the_rest(table: Table, monk
     lose_once(table, lambda same: same.insert(rows([61], "z")), monkeypatch)
     table.upsert(rows([1]), when_not_matched_by_source=[("target.k > 10", "delete")], **BY_K)
     assert keys(table.refresh()) == [*range(11)]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    "winner",
+    [
+        lambda table: table.delete("k = 1"),
+        lambda table: table.truncate(),
+        lambda table: table.update("k = 1", {"k": "900"}),
+        lambda table: table.upsert([{"k": 1, "op": "d"}], delete_where="op = 'd'", **BY_K),
+    ],
+    ids=["delete", "truncate", "update", "upsert"],
+)
+@pytest.mark.parametrize("when_matched", [[], [("source.v > target.v", "update")]], ids=["insert only", "both"])
+def test_a_row_that_kept_another_from_being_inserted_is_watched(
+    kind: str, winner: Any, when_matched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(kind)
+    lose_once(table, winner, monkeypatch)
+    data = [{**row, "v": 0} for row in rows([1, 70], "z")]
+    table.upsert(data, when_matched=when_matched, when_not_matched=[INSERT], **BY_K)
+    assert found(table, 1, 70) == [(1, "z", 0, Decimal(1)), (70, "z", 0, Decimal(70))]
+
+
+def test_rows_that_are_found_are_followed_through_a_compaction() -> None:
+    table = filled("vectors")
+    mine = table.begin().upsert(rows([1, 70], "z"), when_not_matched=[INSERT], **BY_K)
+    group = [add for add in live_files(table) if add.partition_values["part"] == "a"]
+    assert isinstance(stage_compaction(table, group).commit(), Committed)
+    mine.commit()
+    assert keys(table.refresh()) == [*range(13), 70]
+    again = table.begin().upsert(rows([1, 71], "z"), when_not_matched=[INSERT], **BY_K)
+    group = [add for add in live_files(table) if add.partition_values["part"] == "a"]
+    stage_compaction(table, group).commit()
+    table.refresh().delete("k = 1")
+    with pytest.raises(ConcurrentDeleteDeleteException, match="rows whose keys this transaction found"):
+        again.commit()
+
+
+def test_an_empty_string_in_a_partition_column_is_a_null_key() -> None:
+    table = new_table(memory_store(), pa.schema([("p", pa.string()), ("v", pa.int64())]), partition_by=["p"])
+    with pytest.raises(SchemaMismatchError, match="'p' is null in 1 rows"):
+        table.upsert([{"p": "", "v": 1}], keys=["p"], columns="partial")
+    table.upsert([{"p": "", "v": 1}], keys=["p"], when_matched=[DELETE], when_not_matched=[INSERT])
+    table.upsert([{"p": "", "v": 2}], keys=["p"], when_matched=[DELETE], when_not_matched=[INSERT])
+    assert table.refresh().scan().to_arrow()["v"].to_pylist() == [1, 2]
 
 
 def test_a_compaction_that_wins_is_followed() -> None:

@@ -201,6 +201,12 @@ MUTATIONS = (
         "UPDATE k=1; MERGE@0",
     ),
     Mutation(
+        "4: rows that a MERGE found are forgotten",
+        "tidelog.log.operations.merge:_Merge._keep",
+        gives(None),
+        "DELETE k=1; MERGE new@0",
+    ),
+    Mutation(
         "5: new rows are not checked",
         f"{_CONFLICT}.rebase:Rebase._possible_matches",
         gives({}),

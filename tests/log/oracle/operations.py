@@ -137,9 +137,10 @@ class Upsert(Operation):
 
 @dataclass(frozen=True)
 class Merge(Operation):
-    """An upsert with the key `k` and rules: it adds `v` to that of the rows with a key, and inserts the other rows."""
+    """An upsert with the key `k` and rules: rows with new keys are inserted, and if `adds`, others get more `v`."""
 
     rows: tuple[Row, ...]
+    adds: bool = True
 
     kind = Kind.MERGE
     operation_class = "UPDATE_DELETE"
@@ -148,7 +149,7 @@ class Merge(Operation):
         return table.begin().upsert(
             _dicts(self.rows),
             keys=["k"],
-            when_matched=[(None, {"v": "target.v + source.v"})],
+            when_matched=[(None, {"v": "target.v + source.v"})] if self.adds else [],
             when_not_matched=[(None, "insert")],
         )
 
@@ -157,6 +158,8 @@ class Merge(Operation):
         old = [moment.rows[address] for address in sorted(dead)]
         known = {row.k for row in old}
         new = [row for row in self.rows if row.k not in known]
+        if not self.adds:
+            return Effect(born=tuple(new))
         return Effect(dead=dead, born=(*(row._replace(v=row.v + added[row.k]) for row in old), *new))
 
     def matched(self, rows: Rows) -> frozenset[Address]:
@@ -308,6 +311,7 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
         Upsert("UPSERT", (Row(1, 1, 3001), Row(301, 2, 3010))),
         Upsert("UPSERT delete", (Row(3, 1, 3003), Row(4, 1, -1))),
         Merge("MERGE", (Row(1, 1, 5001), Row(302, 2, 5020))),
+        Merge("MERGE new", (Row(1, 1, 6001), Row(303, 2, 6030)), adds=False),
         Overwrite("OVERWRITE", (Row(1, 1, 2001), Row(201, 2, 2010))),
         ReplaceWhere("REPLACE k<=3", Where("k", "<=", 3), (Row(1, 1, 4001), Row(3, 2, 4003))),
         Truncate("TRUNCATE"),
