@@ -130,6 +130,12 @@ class Rebase:
                 self._rules.add(number)
                 self._conflict = self._lost_to(winner.version, *found)
                 return
+        if self._staged.sees_all and winner.data_change:
+            self._rules.add(5)
+            self._conflict = self._lost_to(
+                winner.version, ConcurrentAppendException, "the winner changed rows that this transaction may have read"
+            )
+            return
         self._protocol_and_metadata = protocol_and_metadata_after(*self._protocol_and_metadata, winner)
         if self._touched or self._candidates is not None:
             self._fold_rows(effect_of(winner, operation_class, self._blobs))

@@ -122,6 +122,7 @@ class Staged:
     and not for single ones.
 
     `kept` are rows that it read and leaves as they are: a winner that deletes or changes one of them is a conflict.
+    With `sees_all` it may have read any row, and a winner that changes rows is a conflict.
     With `is_computed` the added rows were computed from the deleted ones, and each stands for one of `reads.keys`: a
     winner that changed or added such a row is a conflict.
 
@@ -151,6 +152,7 @@ class Staged:
     replaces_matches: bool = False
     is_computed: bool = False
     kept: tuple[RowDelete, ...] = ()
+    sees_all: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()

@@ -346,7 +346,9 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
     if not adds and not merge.deletes:
         return None
     names = source.keys.names
-    reads = Reads(Literal(True)) if rules.by_source else Reads(source.keys.predicate(), source.keys.table)  # noqa: FBT003 - a value
+    reads = Reads(source.keys.predicate(), source.keys.table)
+    if rules.by_source:
+        reads = Reads(Literal(True))  # noqa: FBT003 - a value
     return Staged(
         operation="MERGE",
         operation_class=OperationClass.UPDATE_DELETE,
@@ -355,6 +357,7 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
         cdc=tuple(cdc),
         reads=reads,
         is_computed=True,
+        sees_all=rules.reads_all,
         kept=tuple(merge.kept),
         parameters=_parameters(names, rules),
         metrics={

@@ -54,11 +54,15 @@ class RowRule:
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """The rules of one statement; each texts's time is fixed (`predicate.at_time`)."""
+    """The rules of one statement; each text's time is fixed (`predicate.at_time`).
+
+    With `reads_all` the source was read from the table itself, so any other change of rows is a conflict.
+    """
 
     matched: Sequence[RowRule] = field(default=())
     not_matched: Sequence[RowRule] = field(default=())
     by_source: Sequence[RowRule] = field(default=())
+    reads_all: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.matched or self.not_matched or self.by_source)
@@ -70,7 +74,8 @@ def merge_rules(
     """The rules as a caller gave them. Raises ConfigurationError for one that is none."""
     now = functools.cache(now)
     given = (("when_matched", matched), ("when_not_matched", not_matched), ("when_not_matched_by_source", by_source))
-    return MergeRules(*(tuple(_actions(name, rules, now)) for name, rules in given))
+    of_matched, of_new, of_old = (tuple(_actions(name, rules, now)) for name, rules in given)
+    return MergeRules(of_matched, of_new, of_old)
 
 
 def require_one_way(rules: MergeRules | None, columns: str, delete_where: str | None) -> None:

@@ -312,8 +312,13 @@ public class Catalog implements StagingTableCatalog {
       this.options = options;
     }
 
+    /** Whole columns: Spark would leave out fields of structs, too. */
     public void pruneColumns(StructType needed) {
-      columns = needed;
+      StructType whole = new StructType();
+      for (int i = 0; i < needed.fieldNames().length; i++) {
+        whole = whole.add(columns.apply(needed.fieldNames()[i]));
+      }
+      columns = whole;
     }
 
     /** Spark applies all of them again. */

@@ -234,6 +234,28 @@ public class RowChanges extends SparkStrategy {
     return table;
   }
 
+  /** Whether the source of a MERGE reads the table that it changes. */
+  public static boolean reads(LogicalPlan plan) {
+    Object path = pathOf(relationOf(((MergeIntoTable) plan).targetTable()));
+    List leaves = CollectionConverters.asJava(((MergeIntoTable) plan).sourceTable().collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
+      if (leaf instanceof InMemoryRelation) {
+        continue; // its rows are what they are
+      }
+      if (path.equals(pathOf(relationOf(leaf)))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static Object pathOf(LogicalPlan relation) {
+    Map options = optionsOf(relation);
+    String path = options == null ? null : (String) options.get("path");
+    return path != null && path.startsWith("file:/") ? "/" + path.substring(5).replaceFirst("^/+", "") : path;
+  }
+
   /** The rows of a plan, with the values of more expressions over them. */
   public static Dataset rows(SparkSession session, LogicalPlan plan, List expressions) {
     ArrayList columns = new ArrayList(CollectionConverters.asJava(plan.output()));

@@ -6,8 +6,8 @@ what they mean in Spark, or are refused by name. The rows of a MERGE's source ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +15,10 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log import Committed, Table
+from tidelog.log import Committed, Table, Transaction
 from tidelog.log.errors import PredicateError, TidelogError
-from tidelog.log.operations.merge_rules import Rule
+from tidelog.log.operations.merge_rules import Rule, merge_rules
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.spark_expressions import ExpressionText, each, is_widening, node_kind, type_name
 from tidelog.streaming.datasource.sql_catalog import changed_place
 from tidelog.streaming.executors.plain_frame import quoted
@@ -65,14 +66,14 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
 
 
 def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
-    values = _values(plan.assignments(), ExpressionText())
+    values = _values(plan.assignments(), ExpressionText().new_value)
     condition = plan.condition().get() if plan.condition().isDefined() else None
     done = SparkTable(spark, table).update("true" if condition is None else _condition(condition), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
 
 
-def _values(assignments: Any, expressions: ExpressionText) -> dict[str, str]:
-    """The new value of each column. Raises PredicateError."""
+def _values(assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
+    """The new value of each column, by `text`. Raises PredicateError."""
     values: dict[str, str] = {}
     for assignment in each(assignments):
         key, value = assignment.key(), assignment.value()
@@ -84,7 +85,7 @@ def _values(assignments: Any, expressions: ExpressionText) -> dict[str, str]:
         name = str(key.name())
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = expressions.new_value(value, type_name(key))
+        values[name] = text(value, type_name(key))
     return values
 
 
@@ -128,7 +129,11 @@ class _Merge:
 
     def _pairs(self, condition: Any) -> dict[str, int]:
         if node_kind(condition) == "And":
-            return {**self._pairs(condition.left()), **self._pairs(condition.right())}
+            pairs = self._pairs(condition.left())
+            for name, place in self._pairs(condition.right()).items():
+                if pairs.setdefault(name, place) != place:
+                    raise _refused(f"ON {condition.sql()}, which compares {name!r} twice")
+            return pairs
         if node_kind(condition) == "EqualTo":
             sides = [self._widened(side) for side in (condition.left(), condition.right())]
             if all(node_kind(side) == "AttributeReference" for side in sides):
@@ -150,52 +155,53 @@ class _Merge:
     def is_plain(self) -> bool:
         """Whether it is an upsert: DELETE by a condition over the source, then UPDATE and INSERT of whole rows."""
         matched, new = list(each(self._plan.matchedActions())), list(each(self._plan.notMatchedActions()))
-        if self._plan.notMatchedBySourceActions().size():
+        if self._plan.notMatchedBySourceActions().size() or self._reads_target():
             return False
         deletes = [action for action in matched[:1] if node_kind(action) == "DeleteAction"]
         rest = [*matched[len(deletes) :], *new]
         if [node_kind(action) for action in rest] != ["UpdateAction", "InsertAction"]:
             return False
         update, insert = rest
-        delete = self._over_source(deletes[0].condition()) if deletes else None
-        inserts = self._over_source(insert.condition())
-        if update.condition().isDefined() or (delete is None) != (inserts is None):
+        conditions = [action.condition() for action in (*deletes, insert) if action.condition().isDefined()]
+        if update.condition().isDefined() or len(conditions) != 2 * len(deletes):
             return False
-        if bool(deletes) != (delete is not None) or insert.condition().isDefined() != (inserts is not None):
+        found = [self._whole_row(action) for action in (update, insert)]
+        if not all(self._reads_source(condition.get()) for condition in conditions) or None in found:
             return False
-        columns = [self._whole_row(action) for action in (update, insert)]
-        if columns[0] != columns[1] or columns[0] is None or not self._keys.items() <= columns[0].items():
+        values, others = found
+        if values is None or others is None or not all(values[name].semanticEquals(others[name]) for name in values):
             return False
-        self._columns, self._conditions = columns[0], [node for node in (delete, inserts) if node is not None]
+        # A key that the row gets is the one that it was found by.
+        for name, place in self._keys.items():
+            bare = self._widened(values[name])
+            if node_kind(bare) != "AttributeReference" or bare.exprId().id() != self._source[place]:
+                return False
+        self._values, self._conditions = values, [condition.get() for condition in conditions]
         return True
 
-    def _over_source(self, condition: Any) -> Any | None:
-        """A condition that reads the source only; None if there is none."""
-        if not condition.isDefined():
-            return None
-        names = [attribute.exprId().id() for attribute in each(condition.get().references().toSeq())]
-        return condition.get() if set(names) <= set(self._source) else None
+    def _reads_target(self) -> bool:
+        """Whether the source reads the table itself: then the rows must be of the version that is changed."""
+        return bool(self._spark.sparkContext._jvm.tidelog.RowChanges.reads(self._plan))  # type: ignore[union-attr]  # noqa: SLF001 - PySpark's only way to the JVM
 
-    def _whole_row(self, action: Any) -> dict[str, int] | None:
-        """Where the source has the value of each column; None if a column has another value, or none."""
-        places: dict[str, int] = {}
-        for assignment in each(action.assignments()):
-            value = assignment.value()
-            while node_kind(value) in {"Cast", "CheckOverflowInTableInsert"}:
-                value = value.child()
-            if node_kind(value) != "AttributeReference" or value.exprId().id() not in self._source:
-                return None
-            places[str(assignment.key().name())] = self._source.index(value.exprId().id())
-        return places if set(places) == set(self._target.values()) else None
+    def _reads_source(self, node: Any) -> bool:
+        """Whether an expression reads nothing but the source."""
+        names = {attribute.exprId().id() for attribute in each(node.references().toSeq())}
+        return names <= set(self._source)
+
+    def _whole_row(self, action: Any) -> dict[str, Any] | None:
+        """The value of each column; None if one reads the table, or is missing."""
+        values = {str(assignment.key().name()): assignment.value() for assignment in each(action.assignments())}
+        whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
+        return values if whole else None
 
     def upserted(self, table: SparkTable) -> Committed:
         """Run it as an upsert."""
-        rows = self._rows(self._conditions)
-        names = list(self._target.values())
-        columns = [F.col(f"c{self._columns[name]}").alias(name) for name in names]
+        names, first = list(self._target.values()), len(self._source)
+        rows = self._rows([*(self._values[name] for name in names), *self._conditions])
+        columns = [F.col(f"c{first + place}").alias(name) for place, name in enumerate(names)]
         if not self._conditions:
             return table.upsert(rows.select(*columns), keys=list(self._keys))
-        gone, new = (F.col(f"c{len(self._source) + place}") for place in (0, 1))
+        gone, new = (F.col(f"c{first + len(names) + place}") for place in (0, 1))
         checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
             F.raise_error(
                 F.lit(
@@ -208,11 +214,11 @@ class _Merge:
         rows = rows.select(*columns, checked.alias(free))
         return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free))
 
-    def _rows(self, conditions: Sequence[Any]) -> DataFrame:
-        """The rows of the source and the values of the conditions, as the columns c0, c1 and so on."""
+    def _rows(self, values: Sequence[Any]) -> DataFrame:
+        """The rows of the source and more values, as the columns c0, c1 and so on."""
         jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
         java = self._spark._jsparkSession  # noqa: SLF001 - as above
-        made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(conditions)), self._spark)
+        made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(values)), self._spark)
         # By their places: columns of a source can have one name.
         return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
 
@@ -222,30 +228,42 @@ class _Merge:
         """Run it with rules."""
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
         expressions = ExpressionText(lambda node: self._sided(node, prefix))
+        computed: list[Any] = []
 
-        def rules(actions: Any, words: Mapping[str, str]) -> list[Rule]:
+        def text(node: Any, column: str | None = None) -> str:
+            try:
+                return expressions.text(node) if column is None else expressions.new_value(node, column)
+            except PredicateError:
+                if not self._reads_source(node):
+                    raise
+            # Spark computes it for each row of the source.
+            computed.append(node)
+            return f"source.{prefix}{len(self._source) + len(computed) - 1}"
+
+        def rules(actions: Any) -> list[Rule]:
             found: list[Rule] = []
             for action in each(actions):
-                condition = action.condition()
-                where = expressions.text(condition.get()) if condition.isDefined() else None
-                word = words.get(node_kind(action))
-                found.append((where, word or _values(action.assignments(), expressions)))
+                where = text(action.condition().get()) if action.condition().isDefined() else None
+                gone = node_kind(action) == "DeleteAction"
+                found.append((where, "delete" if gone else _values(action.assignments(), text)))
             return found
 
-        matched = rules(self._plan.matchedActions(), {"DeleteAction": "delete"})
-        new = rules(self._plan.notMatchedActions(), {})
-        old = rules(self._plan.notMatchedBySourceActions(), {"DeleteAction": "delete"})
-        rows = self._rows(())
-        columns = [F.col(f"c{place}").alias(f"{prefix}{place}") for place in range(len(self._source))]
-        keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
-        return table.upsert(
-            _in_utc(rows.select(*columns, *keys).toArrow()),
-            keys=list(self._keys),
-            other_keys=True,
-            when_matched=matched,
-            when_not_matched=new,
-            when_not_matched_by_source=old,
+        given = merge_rules(
+            rules(self._plan.matchedActions()),
+            rules(self._plan.notMatchedActions()),
+            rules(self._plan.notMatchedBySourceActions()),
+            REAL_SYSTEM.now_ms,
         )
+        given = replace(given, reads_all=self._reads_target())
+
+        def staged(transaction: Transaction) -> Transaction:
+            # In each attempt again: the source can read the table.
+            rows = self._rows(computed)
+            columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
+            keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
+            return transaction.merge(_in_utc(rows.select(*columns, *keys).toArrow()), given, list(self._keys))
+
+        return table.statement(staged)
 
     def _sided(self, node: Any, prefix: str) -> str:
         number = node.exprId().id()

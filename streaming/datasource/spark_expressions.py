@@ -111,13 +111,13 @@ class ExpressionText:
     def new_value(self, node: Any, column: str) -> str:
         """The value that a statement assigns to a column of the type `column`.
 
-        A conversion between numbers is left to tidelog, which raises for a number that does not fit.
+        Whether an integer fits the column is left to tidelog, which raises for one that does not.
         """
-        while node_kind(node) in {"Cast", "CheckOverflowInTableInsert"}:
-            child = node.child()
-            if type_name(child) != type_name(node) and not (_is_number(type_name(child)) and _is_number(column)):
-                break
-            node = child
+        if node_kind(node) == "CheckOverflowInTableInsert":
+            node = node.child()
+        if node_kind(node) == "Cast" and type_name(node) == column and type_name(node.child()) in _INTEGERS:
+            is_exact = column in _INTEGERS or column.startswith("decimal")
+            node = node.child() if is_exact else node
         return self.text(node)
 
     def _field(self, node: Any) -> str:
@@ -163,7 +163,7 @@ class ExpressionText:
     def _cast(self, node: Any) -> str:
         before, after = type_name(node.child()), type_name(node)
         widens = is_widening(node)
-        widens = widens or (before in {*_INTEGERS, "float"} and after == "double")
+        widens = widens or (_is_number(before) and after == "double")
         widens = widens or (before in _INTEGERS and after == "string")
         widens = widens or (_digits(before) is not None and _holds(after, before))
         if before == after:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 from tests.streaming.support import JVM_SOURCE, numbers_in
-from tidelog.log import Table
+from tidelog.log import Committed, Table, Transaction
 from tidelog.log.errors import PredicateError, TableNotFoundError
 from tidelog.streaming import register, sql
 
@@ -233,6 +233,82 @@ def test_any_merge_by_keys(spark: SparkSession, target: str) -> None:
     nothing = "(SELECT CAST(NULL AS BIGINT) AS n, 'x' AS p) s"
     spark.sql(f"MERGE INTO {target} t USING {nothing} ON t.n = s.n WHEN NOT MATCHED THEN INSERT (part) VALUES (p)")
     assert rows(spark, f"SELECT part FROM {target} WHERE n IS NULL") == [("x",)]
+
+
+@pytest.mark.parametrize("on", ["t.n = s.a AND t.n = s.b", "t.n = s.b AND t.n = s.a"])
+def test_a_key_with_two_conditions_is_refused(spark: SparkSession, table: Table, on: str) -> None:
+    with pytest.raises(PySparkException, match="which compares 'n' twice"):
+        spark.sql(
+            f"MERGE INTO tidelog.`{table.path}` t USING (SELECT 1L AS a, 2L AS b) s ON {on} WHEN MATCHED THEN DELETE"
+        )
+
+
+@pytest.mark.parametrize("form", ["plain", "rules"])
+def test_casts_of_a_merge_are_spark_s(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    schema = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("text", pa.string()), ("day", pa.date32())])
+    table = Table.create(str(tmp_path / "casts"), schema)
+    table.insert([{"n": 1, "x": 0.0, "text": "", "day": None}])
+    more = "" if form == "plain" else "AND t.n > 0"
+    spark.sql(
+        f"""
+        MERGE INTO tidelog.`{table.path}` t USING (SELECT 1L AS n, 7.96D AS x, '2020-1-2' AS text) s ON t.n = s.n
+        WHEN MATCHED {more} THEN UPDATE SET n = s.n, x = CAST(s.x AS INT), text = CAST(CAST(s.text AS DATE) AS STRING),
+          day = CAST(CAST(s.text AS TIMESTAMP) AS DATE)
+        WHEN NOT MATCHED THEN INSERT (n, x, text, day) VALUES (s.n, CAST(s.x AS INT),
+          CAST(CAST(s.text AS DATE) AS STRING), CAST(CAST(s.text AS TIMESTAMP) AS DATE))
+        """
+    )
+    assert table.refresh().scan().to_arrow().to_pylist() == [
+        {"n": 1, "x": 7.0, "text": "2020-01-02", "day": date(2020, 1, 2)}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "column"),
+    [
+        ("CAST(x AS INT)", "x"),
+        ("TRY_CAST(n AS TINYINT)", "n"),
+        ("CAST(x AS FLOAT)", "x"),
+        ("CAST(x AS DECIMAL(9,1))", "x"),
+    ],
+)
+def test_a_cast_that_loses_something_is_not_left_out(
+    spark: SparkSession, tmp_path: Path, value: str, column: str
+) -> None:
+    table = Table.create(str(tmp_path / "casts"), pa.schema([("n", pa.int64()), ("x", pa.float64())]))
+    table.insert([{"n": 300, "x": 1.75}])
+    with pytest.raises(PySparkException, match="means something else outside of Spark"):
+        spark.sql(f"UPDATE tidelog.`{table.path}` SET {column} = {value}")
+
+
+def test_a_field_of_a_struct_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    table = Table.create(str(tmp_path / "structs"), pa.schema([("n", pa.int64()), ("st", kind)]))
+    table.insert([{"n": n, "st": {"a": n, "b": "x"} if n else None} for n in range(3)])
+    name = f"tidelog.`{table.path}`"
+    assert rows(spark, f"SELECT n FROM {name} WHERE st.a > 1") == [(2,)]
+    assert rows(spark, f"SELECT st.b FROM {name} WHERE n > 0") == [("x",), ("x",)]
+
+
+def test_a_source_that_reads_the_table_runs_again_after_a_race(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced: list[Committed] = []
+    merge = Transaction.merge
+
+    def racing(self: Transaction, *arguments: object) -> Transaction:
+        staged = merge(self, *arguments)  # type: ignore[arg-type]
+        if not raced:
+            raced.append(Table.open(table.path).update("n = 1", {"part": "'late'"}))
+        return staged
+
+    monkeypatch.setattr(Transaction, "merge", racing)
+    name = f"tidelog.`{table.path}`"
+    spark.sql(
+        f"MERGE INTO {name} t USING (SELECT n, concat(part, '!') AS part FROM {name} WHERE n < 2) s ON t.n = s.n "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(spark, f"SELECT * FROM {name}") == [(0, "a!"), (1, "late!"), (2, "a"), (3, "b")]
 
 
 def test_a_merge_keeps_times(spark: SparkSession, tmp_path: Path) -> None:
@@ -485,7 +561,7 @@ def test_a_merge_inserts_what_its_condition_says(
     spark: SparkSession, table: Table, gone: str, message: str | None
 ) -> None:
     merge = (
-        f"MERGE INTO tidelog.`{table.path}` t USING (SELECT n + 1 AS n, 'new' AS part FROM tidelog.`{table.path}`) s "
+        f"MERGE INTO tidelog.`{table.path}` t USING (SELECT id AS n, 'new' AS part FROM range(1, 5)) s "
         f"ON t.n = s.n WHEN MATCHED AND {gone} THEN DELETE WHEN MATCHED THEN UPDATE SET * "
         f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT *"
     )
