@@ -201,21 +201,18 @@ class _Merge(KeyMatcher):
         stays = np.flatnonzero(~goes)
         if not len(stays):
             return
-        old, places = old.take(pa.array(stays)), places[stays]
-        columns, changed = [], set()
-        for field in self.schema:
-            kept = old[field.name]
-            if field.name in self._source.known.column_names:
-                has = self._source.has(field.name, places)
-                given = self._source.known[field.name].take(pa.array(places))
-                if has.any():
-                    changed.add(field.name)
-                both = pa.chunked_array([*given.chunks, *kept.cast(given.type).chunks], given.type)
-                numbers = np.arange(len(places))
-                kept = both.take(pa.array(np.where(has, numbers, numbers + len(places))))
-            columns.append(kept)
-        images = pa.table(dict(zip(self.schema.names, columns, strict=True)))
-        yield stays, self.rules.images(conform.conform(images, self.schema), changed - set(self._keys.names))
+        names = [name for name in self.schema.names if name in self._source.known.column_names]
+        given = np.stack([self._source.has(name, places[stays]) for name in names], axis=1)
+        # Rows that give the same columns are changed together: what is generated from the others stays.
+        patterns, numbers = np.unique(given, axis=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):
+            rows = stays[np.flatnonzero(numbers.reshape(-1) == number)]
+            changed = {name for name, is_given in zip(names, pattern, strict=True) if is_given}
+            before = old.take(pa.array(rows))
+            after = self._source.known.take(pa.array(places[rows]))
+            columns = [after[name] if name in changed else before[name] for name in self.schema.names]
+            images = conform.conform(pa.table(dict(zip(self.schema.names, columns, strict=True))), self.schema)
+            yield rows, self.rules.images(images, changed - set(self._keys.names))
 
     def _keep(self, found: _Found, rows: Int64Array) -> None:
         if len(rows):

@@ -17,7 +17,7 @@ from py4j.java_gateway import JavaObject
 
 from tidelog.streaming.executors.plain_frame import quoted
 
-_SYMBOLS = {
+COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
     "GreaterThan": ">",
@@ -25,7 +25,7 @@ _SYMBOLS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-_JOINS = {"And": "AND", "Or": "OR"}
+JOINS = {"And": "AND", "Or": "OR"}
 _NULLS = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
 # Far within what a predicate may have.
 _MOST_VALUES = 1_000
@@ -51,14 +51,14 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
     kind = item.getClass().getSimpleName()
     if depth > _DEEPEST:
         return None
-    if kind in _JOINS:
+    if kind in JOINS:
         parts = _chain(item, kind)
         texts = [] if parts is None else [_text(part, schema, depth + 1) for part in parts]
-        return f"({f' {_JOINS[kind]} '.join(map(str, texts))})" if texts and None not in texts else None
+        return f"({f' {JOINS[kind]} '.join(map(str, texts))})" if texts and None not in texts else None
     if kind == "Not":
         inner = _text(item.child(), schema, depth + 1)
         return None if inner is None else f"(NOT {inner})"
-    if kind not in _SYMBOLS and kind not in _NULLS and kind != "In":
+    if kind not in COMPARISONS and kind not in _NULLS and kind != "In":
         return None
     name = item.attribute()
     if name not in schema.names or "." in name:
@@ -73,7 +73,7 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
         texts = [_constant(value, column) for value in values]
         return None if None in texts else f"({quoted(name)} IN ({', '.join(map(str, texts))}))"
     text = _constant(item.value(), column)
-    return None if text is None else f"({quoted(name)} {_SYMBOLS[kind]} {text})"
+    return None if text is None else f"({quoted(name)} {COMPARISONS[kind]} {text})"
 
 
 def _chain(item: Any, kind: str) -> list[Any] | None:

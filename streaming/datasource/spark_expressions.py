@@ -13,18 +13,10 @@ from typing import Any
 
 from tidelog.log.errors import PredicateError
 from tidelog.log.presentable import brief
+from tidelog.streaming.datasource.pushed_filters import COMPARISONS, JOINS
 from tidelog.streaming.executors.plain_frame import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COMPARISONS = {
-    "EqualTo": "=",
-    "EqualNullSafe": "<=>",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-_JOINS = {"And": "AND", "Or": "OR"}
 _ARITHMETIC = {"Add": "+", "Subtract": "-", "Multiply": "*", "Remainder": "%"}
 _FUNCTIONS = {
     "Abs": "abs",
@@ -99,9 +91,9 @@ class ExpressionText:
         own = self._kinds.get(kind)
         if own is not None:
             return own(node)
-        if kind in _COMPARISONS:
-            return self._comparison(node, _COMPARISONS[kind])
-        symbol = _JOINS.get(kind) or (_ARITHMETIC.get(kind) if _is_exact(node) else None)
+        if kind in COMPARISONS:
+            return self._comparison(node, COMPARISONS[kind])
+        symbol = JOINS.get(kind) or (_ARITHMETIC.get(kind) if _is_exact(node) else None)
         if symbol is not None:
             return f"({self.text(node.left())} {symbol} {self.text(node.right())})"
         if kind in _FUNCTIONS and not _has_floats(node):

@@ -104,6 +104,8 @@ def test_partial_rows_follow_the_rules_of_the_table() -> None:
     ]
     with pytest.raises(ConstraintViolationError, match="small"):
         table.upsert([{"n": 1, "m": 100}], keys=["n"], columns="partial")
+    table.upsert([{"n": 1, "twice": 7}, {"n": 2, "m": 9}], keys=["n"], columns="partial")
+    assert sorted(row["twice"] for row in rows_of(table)) == [7, 9, 13]
     strict = new_table(memory_store(), pa.schema([("n", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
     strict.insert([{"n": 1, "v": 1}])
     for wrong in ([{"n": 1, "v": None}], [{"n": 2}]):
