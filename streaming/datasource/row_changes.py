@@ -183,7 +183,8 @@ class _Merge:
 
     def _reads_target(self) -> bool:
         """Whether the source reads the table itself: then the rows must be of the version that is changed."""
-        return bool(self._spark.sparkContext._jvm.tidelog.RowChanges.reads(self._plan))  # type: ignore[union-attr]  # noqa: SLF001 - PySpark's only way to the JVM
+        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        return bool(jvm.tidelog.RowChanges.reads(self._plan))
 
     def _reads_source(self, node: Any) -> bool:
         """Whether an expression reads nothing but the source."""
@@ -218,7 +219,7 @@ class _Merge:
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
         """The rows of the source and more values, as the columns c0, c1 and so on."""
-        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - as above
         java = self._spark._jsparkSession  # noqa: SLF001 - as above
         made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(values)), self._spark)
         # By their places: columns of a source can have one name.

@@ -237,21 +237,23 @@ def _keys(condition: exp.Expression, target: str, source: str) -> Sequence[str]:
 def _merge_delete(statement: exp.Expression) -> exp.Expression | None:
     """The condition under which a row of the source deletes its key."""
     delete: exp.Expression | None = None
-    updates = inserts = 0
+    inserts: list[exp.Expression | None] = []
+    updates = 0
     for when in statement.args["whens"].expressions:
         refuse = partial(_unsupported, when, _MERGE)
         matched, condition, then = when.args.get("matched"), when.args.get("condition"), when.args.get("then")
         if when.args.get("source"):
             raise refuse()
-        if matched and isinstance(then, exp.Var) and then.name == "DELETE" and condition is not None and not updates:
+        is_delete = isinstance(then, exp.Var) and then.name == "DELETE"
+        if matched and is_delete and condition is not None and delete is None and not updates:
             delete = condition
         elif matched and isinstance(then, exp.Update) and _is_all(then.expressions) and condition is None:
             updates += 1
-        elif not matched and isinstance(then, exp.Insert) and _is_all([then.this]) and _is_not(condition, delete):
-            inserts += 1
+        elif not matched and isinstance(then, exp.Insert) and _is_all([then.this]):
+            inserts.append(condition)
         else:
             raise refuse()
-    if (updates, inserts) != (1, 1):
+    if updates != 1 or len(inserts) != 1 or not _is_not(inserts[0], delete):
         raise _unsupported(statement, _MERGE)
     return delete
 

@@ -643,6 +643,20 @@ def test_merge_by_keys(spark: SparkSession, texts: SparkSession, table: Table, *
         ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET *", "is not supported here"),
         ("ON t.n = s.n WHEN MATCHED THEN UPDATE SET part = 'x' WHEN NOT MATCHED THEN INSERT *", "is not supported"),
         (f"{DELETES} WHEN NOT MATCHED THEN INSERT *", "is not supported here"),
+        (
+            (
+                "ON t.n = s.n WHEN NOT MATCHED THEN INSERT * WHEN MATCHED AND s.n = 1 THEN DELETE "
+                "WHEN MATCHED THEN UPDATE SET *"
+            ),
+            "is not supported here",
+        ),
+        (
+            (
+                "ON t.n = s.n WHEN MATCHED AND s.n = 2 THEN DELETE WHEN MATCHED AND s.n = 1 THEN DELETE "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND NOT s.n = 1 THEN INSERT *"
+            ),
+            "is not supported here",
+        ),
         (f"{DELETES.replace('s.n = 1', 't.n = 1')} WHEN NOT MATCHED AND NOT t.n = 1 THEN INSERT *", "is not supported"),
     ],
 )
