@@ -101,9 +101,9 @@ class _Found(NamedTuple):
 class _Merge(KeyMatcher):
     """Applies the rules to the rows of the table, and stages what they change."""
 
-    def __init__(self, state: LogState, writer: DataWriter, source: _Source) -> None:
+    def __init__(self, state: LogState, writer: DataWriter, source: _Source, rules: RowRules) -> None:
         super().__init__(state, writer, source.keys)
-        self.rules = RowRules.of(writer)
+        self.rules = rules
         self._source = source
         self.is_matched: BoolArray = np.zeros(source.known.num_rows, dtype=bool)
         self.deletes: list[RowDelete] = []
@@ -138,9 +138,8 @@ class _Merge(KeyMatcher):
                 )
                 outcomes += [(chosen[rows], images) for rows, images in parts]
                 if inserts:
-                    self._keep(
-                        found, np.setdiff1d(chosen, np.concatenate([chosen[:0], *(rows for rows, _ in outcomes)]))
-                    )
+                    selected = np.concatenate([chosen[:0], *(rows for rows, _ in outcomes)])
+                    self._keep(found, np.setdiff1d(chosen, selected))
             if by_source and not is_matched.all():
                 chosen = np.flatnonzero(~is_matched)
                 old = found.rows.take(pa.array(chosen))
@@ -299,7 +298,7 @@ def stage_merge(
     for rule in rules.matched:
         if rule.act is Act.UPDATE and rule.values is None:
             _require_all(source, row_rules)
-    merge = _Merge(state, writer, source)
+    merge = _Merge(state, writer, source, row_rules)
     _require_read(source.extra.column_names, rules)
     # An empty list of dicts has no columns that a rule could name.
     is_known = source.rows is None or bool(source.rows)
@@ -318,7 +317,8 @@ def stage_partial(
     """
     if delete_where is not None:
         delete_where = predicate.at_time(delete_where, writer.system.now_ms)
-    source = _Source(data, RowRules.of(writer), names, writer.store.url)
+    row_rules = RowRules.of(writer)
+    source = _Source(data, row_rules, names, writer.store.url)
     if not source.known.num_rows:
         return None
     if len(source.keyed) < source.known.num_rows:
@@ -328,7 +328,7 @@ def stage_partial(
     deleted = pa.array(np.zeros(source.known.num_rows, dtype=bool))
     if delete_where is not None:
         deleted = matching(source.everything, delete_where)
-    merge = _Merge(state, writer, source)
+    merge = _Merge(state, writer, source, row_rules)
     merge.apply((), (), partial=deleted)
     merge.is_matched |= np.asarray(deleted)
     matched = [RowRule(None, Act.UPDATE)]

@@ -114,8 +114,8 @@ def _merge(spark: SparkSession, table: Table, plan: Any) -> Done:
 class _Merge:
     """A MERGE by keys.
 
-    One that replaces, inserts and perhaps deletes whole rows is an upsert by Spark's tasks. Any other comes to the
-    driver: the rows of the source, and of the table those that it changes.
+    Spark's tasks run it as an upsert if it writes whole rows. Otherwise the driver collects the source, and the rows of
+    the table that change.
     """
 
     def __init__(self, spark: SparkSession, plan: Any) -> None:

@@ -86,16 +86,17 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 def _by_spark(spark: SparkSession, text: str) -> DataFrame:
     key = REAL_SYSTEM.uuid()
     spark.sparkContext.setLocalProperty(row_changes.OUTCOME, key)
+    failed: PySparkException | None = None
     try:
         frame = spark.sql(text)
-    except PySparkException:
-        error = row_changes.outcome(key)
-        if isinstance(error, TidelogError):
-            raise error from None
-        raise
+    except PySparkException as error:
+        failed = error
     finally:
+        # Taken in any case: nobody else would.
+        done = row_changes.outcome(key)
         spark.sparkContext.setLocalProperty(row_changes.OUTCOME, None)  # type: ignore[arg-type]
-    done = row_changes.outcome(key)
+    if failed is not None:
+        raise done if isinstance(done, TidelogError) else failed
     return _result(spark, done.committed, done.rows) if isinstance(done, row_changes.Done) else frame
 
 

@@ -275,7 +275,7 @@ def test_without_a_sidecar_all_are_written_anew(store: MemoryStore, damage: str)
 def test_a_sidecar_that_goes_meanwhile_takes_the_checkpoint_with_it(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clean-up deletes it while the process is paused: see the module. Then all files are written anew."""
+    """A clean-up deletes the sidecar while the process is paused; then the checkpoint writes all files again."""
     gone = f"{filenames.SIDECAR_FOLDER}/{sidecars(store, 1)[3].path}"
     put = MemoryStore.put_if_absent
 
