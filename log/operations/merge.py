@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -29,7 +28,14 @@ from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.delete_update import Matched, file_metrics
 from tidelog.log.operations.merge_rules import Act, MergeRules, RowRule
-from tidelog.log.operations.upsert import NEW_ROW, KeyMatcher, by_ownership, matching, with_kept_ids
+from tidelog.log.operations.upsert import (
+    NEW_ROW,
+    KeyMatcher,
+    by_ownership,
+    matching,
+    merge_parameters,
+    with_kept_ids,
+)
 from tidelog.log.predicate import Condition, Literal
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read import change_files
@@ -370,22 +376,17 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
 
 
 def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:
-    """The parameters that delta-spark records for a MERGE: JSON lists."""
-    condition = " AND ".join(f"{TARGET}.{_quoted(name)} = {SOURCE}.{_quoted(name)}" for name in names)
     kinds = {
         "matchedPredicates": rules.matched,
         "notMatchedPredicates": rules.not_matched,
         "notMatchedBySourcePredicates": rules.by_source,
     }
-    described = {
-        name: [
-            {**({} if rule.condition is None else {"predicate": rule.condition}), "actionType": rule.act}
-            for rule in ordered
-        ]
-        for name, ordered in kinds.items()
-    }
-    lists: dict[str, Any] = {"predicate": [condition], **described}
-    return {name: msgspec.json.encode(value).decode() for name, value in lists.items()}
+    return merge_parameters(names, {name: [_described(rule) for rule in ordered] for name, ordered in kinds.items()})
+
+
+def _described(rule: RowRule) -> dict[str, str]:
+    condition = {} if rule.condition is None else {"predicate": rule.condition}
+    return {**condition, "actionType": rule.act}
 
 
 def _quoted(name: str) -> str:

@@ -6,7 +6,7 @@ the key columns are read, and only of files that can have one of the keys, a few
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -239,16 +239,19 @@ class _Upsert(KeyMatcher):
 
 
 def _parameters(names: Sequence[str], delete_where: str | None) -> dict[str, str]:
-    """The parameters that delta-spark records for a MERGE: JSON lists."""
-    condition = " AND ".join(f"target.`{name}` = source.`{name}`" for name in names)
     matched = [{"actionType": "update"}]
     if delete_where is not None:
         matched.insert(0, {"predicate": delete_where, "actionType": "delete"})
-    return {
-        "predicate": msgspec.json.encode([condition]).decode(),
-        "matchedPredicates": msgspec.json.encode(matched).decode(),
-        "notMatchedPredicates": msgspec.json.encode([{"actionType": "insert"}]).decode(),
-    }
+    predicates = {"matchedPredicates": matched, "notMatchedPredicates": [{"actionType": "insert"}]}
+    return merge_parameters(names, predicates)
+
+
+def merge_parameters(names: Sequence[str], predicates: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, str]:
+    """The parameters that delta-spark records for a MERGE by these keys: JSON lists."""
+    keys = ["`" + name.replace("`", "``") + "`" for name in names]
+    condition = " AND ".join(f"target.{key} = source.{key}" for key in keys)
+    lists: dict[str, Sequence[Any]] = {"predicate": [condition], **predicates}
+    return {name: msgspec.json.encode(value).decode() for name, value in lists.items()}
 
 
 # --- rows to write, and keys to delete --------------------------------------------------------------------------------
