@@ -43,6 +43,7 @@ _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
 _CATALOG = "tidelog.Catalog"
+_SESSION_CATALOG = "tidelog.SessionCatalog"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
@@ -73,6 +74,7 @@ def install(spark: SparkSession) -> bool:
         return False
     try:
         _loaded(jvm, _CATALOG)
+        _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
         _loaded(jvm, _ROW_CHANGES)

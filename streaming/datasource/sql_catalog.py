@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ _SETTING = "spark.sql.catalog.tidelog"
 _OF_SPARK = {"provider", "owner", "external", "is_managed_location", "location"}
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _REFUSED = {
     "DeleteColumn": "ALTER TABLE ... DROP COLUMN",
     "RenameColumn": "ALTER TABLE ... RENAME COLUMN",
@@ -83,24 +85,25 @@ def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[st
 
 
 def changed_place(request: Request) -> tuple[str, dict[str, str]]:
-    """The path and the storage options of the table that a statement changes, by the options of the request.
+    """The path and the storage options of a whole table, by the options of the request.
 
-    Raises ConfigurationError for options that choose what is read: the statement would change the whole table.
+    Raises ConfigurationError for options that choose what is read.
     """
     given, storage_options = split_names(request["options"])
     path = given.pop("path")
     for name in sorted(given.keys() - _OF_NAMES):
         raise ConfigurationError(
-            f"the name has the option {name!r}, which chooses what is read, and the statement would change the whole "
-            "table",
+            f"the name has the option {name!r}, which chooses what is read, and the statement is about the whole table",
             advice=f"name the table by its path: tidelog.`{path}`",
         )
     return path, storage_options
 
 
-def _described(request: Request, table: TableReader | Table, more: Mapping[str, str]) -> str:
+def _described(
+    place: tuple[str, Mapping[str, str]], table: TableReader | Table, more: Mapping[str, str] = _NOTHING
+) -> str:
     """What Spark has to know of a table."""
-    path, storage_options = _place(request)
+    path, storage_options = place
     snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
     configuration = snapshot.state.head.metadata.configuration
     return json.dumps(
@@ -119,14 +122,23 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _table(request: Request, _: Any) -> str:
-    path, storage_options = _place(request)
+    return _at(request, _place(request))
+
+
+def _named(request: Request, _: Any) -> str:
+    """A version of the past of a table in the session's catalog."""
+    return _at(request, changed_place(request))
+
+
+def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
+    path, storage_options = place
     table = TableReader.open(path, storage_options=storage_options)
     if "version" in request:
-        return _described(request, table, {"versionAsOf": _number(request["version"])})
+        return _described(place, table, {"versionAsOf": _number(request["version"])})
     if "timestamp" in request:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
-        return _described(request, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
-    return _described(request, table, {})
+        return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
+    return _described(place, table)
 
 
 def _number(text: str) -> str:
@@ -184,7 +196,7 @@ def _create(request: Request, _: Any) -> str:
         properties=own,
         storage_options=storage_options,
     )
-    return _described(request, made, {})
+    return _described((path, storage_options), made)
 
 
 def _partitions(described: Sequence[str]) -> list[str]:
@@ -252,6 +264,7 @@ def _truncate(request: Request, _: Any) -> None:
 
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
+    "named": _named,
     "exists": _exists,
     "tables": _tables,
     "create": _create,

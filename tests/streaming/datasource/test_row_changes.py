@@ -390,7 +390,7 @@ def test_settings_of_the_parser_count(spark: SparkSession, table: Table) -> None
 
 def test_a_name_that_chooses_rows_is_not_changed(spark: SparkSession, table: Table) -> None:
     table.delete("n = 0")
-    refused = "has the option '{}', which chooses what is read, and the statement would change the whole table"
+    refused = "has the option '{}', which chooses what is read, and the statement is about the whole table"
     for option, value in {
         "where": "n > 2",
         "timestampAsOf": str(table.history()[1].timestamp),

@@ -64,6 +64,35 @@ def test_a_version_of_the_past(spark: SparkSession, table: Table) -> None:
         spark.sql(f"SELECT * FROM {name} VERSION AS OF 'x'")
 
 
+@pytest.mark.oldest
+def test_a_version_of_the_past_by_a_name_of_sparks_catalog(spark: SparkSession, table: Table) -> None:
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.catalog.spark_catalog", "tidelog.SessionCatalog")
+    session.sql(f"CREATE TABLE events USING tidelog LOCATION '{table.path}'")
+    session.sql(f"CREATE TABLE filtered USING tidelog OPTIONS (path '{table.path}', where 'n > 1')")
+    session.sql("CREATE TABLE other (n INT) USING parquet")
+    try:
+        moment = table.at(version=1).timestamp.isoformat()
+        session.sql("UPDATE events SET n = 7 WHERE n = 3")
+        session.sql("INSERT INTO events VALUES (8, 'a')")
+        assert rows(session, "SELECT n FROM events") == [(0,), (1,), (2,), (7,), (8,)]
+        assert rows(session, "SELECT n FROM events VERSION AS OF 1 WHERE part = 'b'") == [(1,), (3,)]
+        assert rows(session, f"SELECT n FROM events TIMESTAMP AS OF '{moment}' AS e WHERE e.n > 1") == [(2,), (3,)]
+        assert rows(session, "SELECT count(*) FROM events TIMESTAMP AS OF current_timestamp()") == [(5,)]
+        with pytest.raises(PySparkException, match="TIDELOG_HISTORY_RANGE: version 99 is not in the log"):
+            session.sql("SELECT * FROM events VERSION AS OF 99")
+        with pytest.raises(PySparkException, match="TIDELOG_CONFIGURATION: the name has the option 'where'"):
+            session.sql("SELECT * FROM filtered VERSION AS OF 1")
+        session.sql("INSERT INTO other VALUES (1)")
+        assert rows(session, "SELECT n FROM other") == [(1,)]
+        with pytest.raises(AnalysisException, match=r"UNSUPPORTED_FEATURE.TIME_TRAVEL"):
+            session.sql("SELECT * FROM other VERSION AS OF 1")
+    finally:
+        for name in ("events", "filtered", "other"):
+            session.sql(f"DROP TABLE {name}")
+
+
 def test_tables_by_name_below_a_folder(named: SparkSession, tmp_path: Path) -> None:
     named.sql(
         "CREATE TABLE tidelog.sales.orders (n BIGINT COMMENT 'its number', part STRING) USING tidelog "
