@@ -64,10 +64,9 @@ class RowMatcher:
         # The row counts in the footers that were read, dead rows included, by path.
         self._physical_rows: dict[str, int] = {}
 
-    def candidates(self, expression: Expression) -> list[AddFile]:
-        """The live files that can have a row for which `expression` is true."""
-        found = prune_state(self._state, expression, self.schema, self._writer.metadata)
-        return files.to_adds(found.files)
+    def candidates(self, expression: Expression) -> pa.Table:
+        """The live files that can have a row for which `expression` is true, with the schema ADD."""
+        return prune_state(self._state, expression, self.schema, self._writer.metadata).files
 
     def delete(self, matched: Matched) -> RowDelete:
         """Stage deleting the matched rows of one file."""
@@ -216,7 +215,7 @@ class _RowChange(RowMatcher):
 
     def matches(self) -> Iterator[Matched]:
         """The files with matching rows, and those rows."""
-        for add in self.candidates(self.predicate):
+        for add in files.to_adds(self.candidates(self.predicate)):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:
                 yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))

@@ -6,9 +6,11 @@ rows, on any machine, they give the same result as on all files at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
+
+import pyarrow as pa
 
 from tidelog.log.conflict.staged import RowDelete, Staged, UpdateImages
 from tidelog.log.data.writer import DataWriter
@@ -20,15 +22,14 @@ from tidelog.log.state.loader import LogState
 Stage: TypeAlias = Callable[[LogState, DataWriter], Staged]
 
 
-def stage_part(head: Head, writer: DataWriter, stage: Stage, adds: Sequence[AddFile]) -> Staged:
-    """Run `stage` on a table that has only the files `adds`. Without files it matches nothing."""
+def stage_part(head: Head, writer: DataWriter, stage: Stage, adds: pa.Table = files.EMPTY.adds) -> Staged:
+    """Run `stage` on a table that has only the files `adds`, with the schema ADD. Without files it matches nothing."""
     return stage(state_of(head, writer, adds), writer)
 
 
-def state_of(head: Head, writer: DataWriter, adds: Sequence[AddFile]) -> LogState:
-    """The state of a table that has only the files `adds`."""
-    only = files.FileState(files.add_table(adds), files.EMPTY.removes) if adds else files.EMPTY
-    return LogState(writer.store, head, only, ())
+def state_of(head: Head, writer: DataWriter, adds: pa.Table = files.EMPTY.adds) -> LogState:
+    """The state of a table that has only the files `adds`, with the schema ADD."""
+    return LogState(writer.store, head, files.FileState(adds, files.EMPTY.removes), ())
 
 
 def without_progress(head: Head) -> Head:

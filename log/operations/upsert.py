@@ -33,6 +33,7 @@ from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDA
 from tidelog.log.read.keys import Keys
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
+from tidelog.log.state.files import to_adds
 from tidelog.log.state.loader import LogState
 
 UPSERT_METRICS = (
@@ -171,7 +172,7 @@ class KeyMatcher(RowMatcher):
         """The files with rows that have one of the keys. In a table that does not keep ids, each row is a NEW_ROW."""
         waiting: list[tuple[AddFile, Int64Array, pa.Table]] = []
         length = 0
-        for add in self.candidates(self._keys.predicate()):
+        for add in to_adds(self.candidates(self._keys.predicate())):
             positions, rows = self._read_keys(add)
             waiting.append((add, positions, rows))
             length += rows.num_rows

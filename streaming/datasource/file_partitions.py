@@ -99,7 +99,7 @@ def grouped_into_tasks(
     """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
     row_schema = columns.all_columns(table_schema)
     out_schema = announced_columns(row_schema, schema)
-    parts = read_parts(changes)
+    parts = read_parts(list(changes))
     return [FilesPartition(store, part, row_schema, columns.where, out_schema) for part in parts]
 
 

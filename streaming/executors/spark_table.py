@@ -19,13 +19,12 @@ from tidelog.log import Committed, Table, Transaction, predicate
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.rules import RowRules
-from tidelog.log.state.files import to_adds
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import spark_versions
@@ -34,13 +33,14 @@ from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import (
+    FilePart,
+    file_parts,
     file_size,
     pieces,
     require_frame,
     require_reachable,
     run,
     run_on_rows,
-    task_parts,
 )
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ class SparkTable:
         def stage_parts(state: LogState, writer: DataWriter) -> Staged:
             head = without_progress(state.head)
             # Fails before any task runs if the predicate is invalid.
-            nothing = stage_part(head, writer, stage, ())
-            work = partial(stage_part, head, writer, stage)
-            return join_parts(nothing, run(self._spark, work, task_parts(_candidates(state, writer, where))))
+            nothing = stage_part(head, writer, stage)
+            work = partial(_stage_part, head, writer, stage)
+            return join_parts(nothing, run(self._spark, work, file_parts(_candidates(state, writer, where))))
 
         return stage_parts
 
@@ -279,10 +279,14 @@ class SparkTable:
         return self._table.statement(staged)
 
 
-def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
+def _candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
-    return to_adds(prune_state(state, tree, writer.schema, writer.metadata).files)
+    return prune_state(state, tree, writer.schema, writer.metadata).files
+
+
+def _stage_part(head: Head, writer: DataWriter, stage: Stage, part: FilePart) -> Staged:
+    return stage_part(head, writer, stage, part.rows)
 
 
 def _write_rows(

@@ -47,8 +47,10 @@ from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import (
+    FilePart,
     cleared,
     delete_written,
+    file_parts,
     file_size,
     pieces,
     run,
@@ -136,7 +138,7 @@ class SparkUpsert:
             return _nothing(0)
         pairs = Pairs(count, new.num_rows)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
-        candidates = task_parts(matcher.candidates(keys.predicate()))
+        candidates = file_parts(matcher.candidates(keys.predicate()))
         found = _flat(run(self._spark, partial(_find, head, writer, keys), candidates))
         follows = [pairs.followed(entry.places, entry.row_ids) for entry in found]
         if not adds and not found:
@@ -203,8 +205,8 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(rows.select(schema.names).columns, schema=schema)
 
 
-def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -> list[Found]:
-    matcher = KeyMatcher(state_of(head, writer, adds), writer, keys)
+def _find(head: Head, writer: DataWriter, keys: Keys, part: FilePart) -> list[Found]:
+    matcher = KeyMatcher(state_of(head, writer, part.rows), writer, keys)
     return [
         Found(matcher.delete(Matched(add, BitMap64(positions), pa.table({}))), places, row_ids)
         for add, positions, places, row_ids in matcher.found()
@@ -214,7 +216,7 @@ def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -
 def _old_changes(
     head: Head, writer: DataWriter, keys: Keys, part: Sequence[tuple[AddFile, BitMap64, BoolArray]]
 ) -> list[AddCDCFile]:
-    matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
+    matcher = KeyMatcher(state_of(head, writer), writer, keys)
     rows = [matcher.whole_rows(add, positions) for add, positions, _ in part]
     follows = np.concatenate([follows for _, _, follows in part])
     return matcher.cdc(*old_changes(pa.concat_tables(rows), follows))
@@ -223,7 +225,7 @@ def _old_changes(
 def _new_changes(
     head: Head, writer: DataWriter, keys: Keys, matched: BoolArray, adds: Sequence[AddFile]
 ) -> list[AddCDCFile]:
-    matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
+    matcher = KeyMatcher(state_of(head, writer), writer, keys)
     batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
     rows = pa.Table.from_batches(batches, schema=writer.schema)
     return matcher.cdc(*new_changes(rows, matched[keys.places(rows)]))

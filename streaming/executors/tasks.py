@@ -10,13 +10,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
@@ -52,36 +56,67 @@ class _Unit(Protocol):
 _Read = TypeVar("_Read", bound=_Unit)
 
 
-def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Some rows of a table. Pickled, it is only them: pyarrow pickles a slice with all rows of the whole."""
+
+    table: pa.Table
+    place: slice
+
+    @property
+    def rows(self) -> pa.Table:
+        """The rows themselves, not copied."""
+        return self.table.slice(self.place.start, self.place.stop - self.place.start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as stream:
+            stream.write_table(self.rows)
+        return _unpickled, (sink.getvalue().to_pybytes(),)
+
+
+def _unpickled(rows: bytes) -> FilePart:
+    table = pa.ipc.open_stream(rows).read_all()
+    return FilePart(table, slice(0, table.num_rows))
+
+
+def file_parts(files: pa.Table) -> list[FilePart]:
+    """Split a table with the schema ADD as `task_parts` splits files. Millions cost no object each."""
+    return [FilePart(files, place) for place in _places(files["size"].to_numpy(), None, TASK_BYTES, TASK_FILES)]
+
+
+def task_parts(adds: Sequence[AddFile]) -> list[Sequence[AddFile]]:
     """Split files whose rows are changed, in their order, into parts of a bounded number of files and bytes."""
     return task_parts_by(adds, lambda add: add)
 
 
-def task_parts_by(items: Iterable[_Part], file: Callable[[_Part], AddFile]) -> list[list[_Part]]:
+def task_parts_by(items: Sequence[_Part], file: Callable[[_Part], AddFile]) -> list[Sequence[_Part]]:
     """Split what belongs to files as `task_parts` splits the files."""
-    return _split(items, lambda item: (file(item).size, 1), TASK_BYTES, TASK_FILES)
+    return [items[place] for place in _places([file(item).size for item in items], None, TASK_BYTES, TASK_FILES)]
 
 
-def read_parts(units: Iterable[_Read]) -> list[list[_Read]]:
+def read_parts(units: Sequence[_Read]) -> list[Sequence[_Read]]:
     """Split what is read, in its order, into parts of a bounded number of files and bytes."""
-    return _split(units, lambda unit: (unit.size_bytes, unit.num_files), _READ_BYTES, _READ_FILES)
+    sizes, counts = [unit.size_bytes for unit in units], [unit.num_files for unit in units]
+    return [units[place] for place in _places(sizes, counts, _READ_BYTES, _READ_FILES)]
 
 
-def _split(
-    items: Iterable[_Part], measured: Callable[[_Part], tuple[int, int]], most_bytes: int, most_files: int
-) -> list[list[_Part]]:
-    """Split items with a size and a number of files. An item is never split, and one is always taken."""
-    parts: list[list[_Part]] = []
-    size = files = 0
-    for item in items:
-        more_bytes, more_files = measured(item)
-        if not parts or size + more_bytes > most_bytes or files + more_files > most_files:
-            parts.append([])
-            size = files = 0
-        parts[-1].append(item)
-        size += more_bytes
-        files += more_files
-    return parts
+def _places(sizes: ArrayLike, counts: ArrayLike | None, most_bytes: int, most_files: int) -> Iterator[slice]:
+    """Where parts of items with a size and a number of files (None: 1) lie. One item is always taken, and whole."""
+    bytes_until = np.cumsum(np.asarray(sizes, dtype=np.int64))
+    total = len(bytes_until)
+    files_until = np.arange(1, total + 1) if counts is None else np.cumsum(np.asarray(counts, dtype=np.int64))
+    start = 0
+    while start < total:
+        stop = min(_reach(bytes_until, start, most_bytes), _reach(files_until, start, most_files))
+        yield slice(start, max(stop, start + 1))
+        start = max(stop, start + 1)
+
+
+def _reach(until: Int64Array, start: int, most: int) -> int:
+    """The end of the items from `start` on that come to at most `most`."""
+    before = until[start - 1] if start else 0
+    return int(np.searchsorted(until, before + most, side="right"))
 
 
 def run(spark: SparkSession, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:

@@ -16,7 +16,6 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
-from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 
 DELETE = partial(stage_delete, where="k IN (2, 8, 11) OR v = 90")
@@ -25,9 +24,9 @@ UPDATE = partial(stage_update, where="k > 3", assignments={"part": "'c'", "v": "
 
 def in_parts(stage: Stage, size: int, state: LogState, writer: DataWriter) -> Staged:
     """Stage the operation in parts of `size` files each."""
-    adds, head = files.to_adds(state.files().adds), without_progress(state.head)
-    parts = [stage_part(head, writer, stage, adds[at : at + size]) for at in range(0, len(adds), size)]
-    return join_parts(stage_part(head, writer, stage, ()), parts)
+    adds, head = state.files().adds, without_progress(state.head)
+    parts = [stage_part(head, writer, stage, adds.slice(at, size)) for at in range(0, len(adds), size)]
+    return join_parts(stage_part(head, writer, stage), parts)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9])
