@@ -75,7 +75,7 @@ def write_files(
         for layout in layouts:
             if not rows.left():
                 return written
-            with writer.new_file(values, data_change=False, layout=layout) as file:
+            with writer.indexing(), writer.new_file(values, data_change=False, layout=layout) as file:
                 coded: frozenset[str] | None = None
                 for group in _row_groups(rows, layout, length):
                     coded = _coded(group) if coded is None else coded

@@ -9,6 +9,7 @@ From rows to a file:
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `row_hashes`: a number for each row, to find equal rows among many
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
+- `key_runs`: where the rows with a key are: the runs of the key index
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
 - `plain_files`: parquet files that no table has written, described by their footers
 - `file_sink_log`: which files of a folder Spark's streaming file sink has committed

@@ -2,13 +2,15 @@
 
 Two rows have the same hash if all their columns are equal bit by bit; null is equal to null, and NaN to NaN. Different
 rows have different hashes: for a billion rows, the probability of any error is about 1 in 10^20. The hashes of a
-process begin with random numbers, so that nobody can prepare two rows with the same hash. They are not for storing.
+process begin with random numbers, so that nobody can prepare two rows with the same hash. They are not for storing,
+unless the caller has seeds of its own.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,8 @@ _SHIFTS = (np.uint64(32), np.uint64(29))
 _NULLS = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xBF58476D1CE4E5B9))
 # Chosen on import: threads that hash at the same time must begin with the same numbers.
 _SEED = uuid.UUID(REAL_SYSTEM.uuid()).int
-_SEEDS = (np.uint64(_SEED >> 64), np.uint64(_SEED & (2**64 - 1)))
+Seeds: TypeAlias = tuple[np.uint64, np.uint64]
+_SEEDS: Seeds = (np.uint64(_SEED >> 64), np.uint64(_SEED & (2**64 - 1)))
 _WORD = 8
 # The numbers of so many rows stay in the processor's cache.
 _BLOCK_ROWS = 2**14
@@ -37,23 +40,23 @@ _MASKS = np.array([2 ** (8 * count) - 1 for count in range(_WORD + 1)], dtype=np
 _FIXED = (pt.is_integer, pt.is_floating, pt.is_date, pt.is_timestamp)
 
 
-def row_hashes(columns: Sequence[pa.Array], rows: int, *, halves: int = 2) -> UInt64Array:
+def row_hashes(columns: Sequence[pa.Array], rows: int, *, halves: int = 2, seeds: Seeds = _SEEDS) -> UInt64Array:
     """The hashes of rows with these columns: an array of two lines with a number for each row.
 
     With `halves=1` it has the first line only, in half the time. Text may have codes (an Arrow dictionary), which does
-    not change the hashes.
+    not change the hashes. The same `seeds` give the same hashes in every process.
     """
     state = np.empty((halves, rows), dtype=np.uint64)
     for half in range(halves):
-        state[half] = _SEEDS[half]
+        state[half] = seeds[half]
     for start in range(0, rows, _BLOCK_ROWS):
         block = state[:, start : start + _BLOCK_ROWS]
         for column in columns:
-            _add(block, column.slice(start, _BLOCK_ROWS))
+            _add(block, column.slice(start, _BLOCK_ROWS), seeds)
     return state
 
 
-def _add(state: UInt64Array, column: pa.Array) -> None:
+def _add(state: UInt64Array, column: pa.Array, seeds: Seeds) -> None:
     """Continue the hashes with one more column."""
     kind = column.type
     valid = None
@@ -65,13 +68,13 @@ def _add(state: UInt64Array, column: pa.Array) -> None:
         # Between the null of a struct and that of its first field, because each would take the other back.
         _mix(state, np.zeros(len(column), dtype=np.uint64))
         for child in column.flatten():  # null where the struct is
-            _add(state, child)
+            _add(state, child, seeds)
     elif pt.is_map(kind) or pt.is_list(kind):
-        _add_lists(state, column, valid)
+        _add_lists(state, column, valid, seeds)
     elif pt.is_string(kind) or pt.is_binary(kind):
-        _add_texts(state, column, valid)
+        _add_texts(state, column, valid, seeds)
     elif pt.is_dictionary(kind):
-        _add_codes(state, column, valid)
+        _add_codes(state, column, valid, seeds)
     elif pt.is_decimal(kind):
         for words in _plain(column, np.dtype((np.uint64, 2)), valid).T:
             _mix(state, words)
@@ -114,10 +117,10 @@ def _plain(column: pa.Array, kind: np.dtype, valid: BoolArray | None) -> np.ndar
     return values
 
 
-def _add_codes(state: UInt64Array, column: pa.DictionaryArray, valid: BoolArray | None) -> None:
+def _add_codes(state: UInt64Array, column: pa.DictionaryArray, valid: BoolArray | None, seeds: Seeds) -> None:
     """Texts of which each has a code: a text's words are hashed once, whatever the number of rows that have it."""
     codes = _plain(column.indices, np.dtype(f"i{column.type.index_type.bit_width // 8}"), valid)
-    sums, lengths = _text_sums(column.dictionary, None, len(state))
+    sums, lengths = _text_sums(column.dictionary, None, seeds[: len(state)])
     if valid is not None:
         # The last text, which is empty, is that of rows without one.
         sums, lengths = np.pad(sums, ((0, 0), (0, 1))), np.pad(lengths, (0, 1))
@@ -126,13 +129,13 @@ def _add_codes(state: UInt64Array, column: pa.DictionaryArray, valid: BoolArray 
     _mix(state, np.take(lengths.view(np.uint64), codes))
 
 
-def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None) -> None:
-    sums, lengths = _text_sums(column, valid, len(state))
+def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None, seeds: Seeds) -> None:
+    sums, lengths = _text_sums(column, valid, seeds[: len(state)])
     _mix(state, sums)
     _mix(state, lengths.view(np.uint64))
 
 
-def _text_sums(column: pa.Array, valid: BoolArray | None, halves: int) -> tuple[UInt64Array, Int64Array]:
+def _text_sums(column: pa.Array, valid: BoolArray | None, seeds: Sequence[np.uint64]) -> tuple[UInt64Array, Int64Array]:
     """A number for each text and half, and the length of each text."""
     starts, lengths, first, end = _places(_offsets(column), valid)
     stored = column.buffers()[2]
@@ -146,19 +149,19 @@ def _text_sums(column: pa.Array, valid: BoolArray | None, halves: int) -> tuple[
     counts = (lengths + (_WORD - 1)) >> 3
     longest = int(counts.max(initial=0))
     if longest * len(counts) <= _MAX_WASTE * int(counts.sum()):
-        sums = np.zeros((halves, len(counts)), dtype=np.uint64)
+        sums = np.zeros((len(seeds), len(counts)), dtype=np.uint64)
         for number in range(longest):
             left = np.maximum(lengths - number * _WORD, 0)
             words = _words_at(aligned, np.where(left, starts + number * _WORD, 0), left)
-            for half in range(halves):
-                mixed = _mixed(words, np.array([number], dtype=np.uint64), half)
+            for half, seed in enumerate(seeds):
+                mixed = _mixed(words, np.array([number], dtype=np.uint64), half, seed)
                 mixed[left == 0] = 0
                 sums[half] += mixed
     else:
         numbers, begins = _numbered(counts)
         places = np.repeat(starts, counts) + numbers * _WORD
         words = _words_at(aligned, places, np.repeat(lengths, counts) - numbers * _WORD)
-        sums = _summed(np.stack([words] * halves), numbers, begins, counts)
+        sums = _summed(np.stack([words] * len(seeds)), numbers, begins, counts, seeds)
     return sums, lengths
 
 
@@ -172,13 +175,15 @@ def _words_at(aligned: UInt64Array, places: Int64Array, left: Int64Array) -> UIn
     return words
 
 
-def _add_lists(state: UInt64Array, column: pa.Array, valid: BoolArray | None) -> None:
+def _add_lists(state: UInt64Array, column: pa.Array, valid: BoolArray | None, seeds: Seeds) -> None:
     starts, lengths, first, end = _places(_offsets(column), valid)
     children = [column.keys, column.items] if pt.is_map(column.type) else [column.values]
-    hashes = row_hashes([child.slice(first, end - first) for child in children], end - first, halves=len(state))
+    hashes = row_hashes(
+        [child.slice(first, end - first) for child in children], end - first, halves=len(state), seeds=seeds
+    )
     numbers, begins = _numbered(lengths)
     chosen = hashes[:, np.repeat(starts - first, lengths) + numbers]
-    _mix(state, _summed(chosen, numbers, begins, lengths))
+    _mix(state, _summed(chosen, numbers, begins, lengths, seeds))
     _mix(state, lengths.view(np.uint64))
 
 
@@ -204,19 +209,21 @@ def _numbered(counts: Int64Array) -> tuple[Int64Array, Int64Array]:
     return np.arange(int(counts.sum())) - np.repeat(begins, counts), begins
 
 
-def _summed(words: UInt64Array, numbers: Int64Array, begins: Int64Array, counts: Int64Array) -> UInt64Array:
+def _summed(
+    words: UInt64Array, numbers: Int64Array, begins: Int64Array, counts: Int64Array, seeds: Sequence[np.uint64]
+) -> UInt64Array:
     """One number for each owner, from those of its elements and their places."""
     found = np.empty((len(words), len(counts)), dtype=np.uint64)
     for half, values in enumerate(words):
         sums = np.zeros(len(values) + 1, dtype=np.uint64)
-        np.cumsum(_mixed(values, numbers.view(np.uint64), half), out=sums[1:])
+        np.cumsum(_mixed(values, numbers.view(np.uint64), half, seeds[half]), out=sums[1:])
         found[half] = sums[begins + counts] - sums[begins]
     return found
 
 
-def _mixed(words: UInt64Array, numbers: UInt64Array, half: int) -> UInt64Array:
+def _mixed(words: UInt64Array, numbers: UInt64Array, half: int, seed: np.uint64) -> UInt64Array:
     """A number for each element of a sequence and its place."""
-    mixed = words ^ (numbers * _STEPS[half] ^ _SEEDS[half])
+    mixed = words ^ (numbers * _STEPS[half] ^ seed)
     mixed *= _MULTIPLIERS[half]
     mixed ^= mixed >> _SHIFTS[half]
     return mixed

@@ -22,14 +22,17 @@ import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.data.key_runs import FileKeys, IndexedKey, new_run_path, write_run
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of, parquet_columns, physical_fields, physical_name, physical_path
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
-from tidelog.log.system import System
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
 
 # --- one file ---------------------------------------------------------------------------------------------------------
 
@@ -72,7 +75,10 @@ class NewFile:
         tracked: Sequence[pa.Field],
         values: dict[str, str | None],
         layout: Layout,
+        key: IndexedKey | None,
     ) -> None:
+        self._key = key
+        self._keys: list[pa.Table] = []
         self._partition_columns = metadata.partition_columns
         self._tracked = [field.name for field in tracked]
         self._schema = pa.schema([*schema, *tracked])
@@ -101,6 +107,8 @@ class NewFile:
         Text may have codes (an Arrow dictionary) if it has codes in each table.
         """
         assert self._sink is not None, "the file has ended"
+        if self._key is not None:
+            self._keys.append(rows.select([name for name in self._key.names if name in rows.column_names]))
         physical = to_physical(without_void(rows), self._schema)
         tracked = [name for name in self._tracked if name in physical.column_names]
         # The columns of row tracking are not the table's, so readers know no statistics of them.
@@ -140,6 +148,17 @@ class NewFile:
             data_change=data_change,
             stats=self._statistics.text(),
         )
+
+    def keys(self) -> FileKeys:
+        """The keys of the rows, in a table that has an index of them."""
+        assert self._key is not None, "there is no index"
+        rows = pa.concat_tables(self._keys)
+        for name in self._key.names:
+            if name in self._partition_columns:
+                field = self._schema.field(name)
+                value = partition_values.from_text(self._values.get(physical_name(field)), field.type)
+                rows = rows.append_column(name, repeated(pa.scalar(value, field.type), rows.num_rows))
+        return FileKeys(self.add.path, rows)
 
     def _with_partition(self, physical: pa.Table) -> pa.Table:
         """The file's columns plus the partition columns, in the table's order.
@@ -303,6 +322,8 @@ class DataWriter:
     in_folders: bool = False
     # Paths below the table, in the order of writing, including files whose write failed.
     written: list[str] = field(default_factory=list, compare=False)
+    # The keys of files that have no run yet.
+    _keys: list[FileKeys] = field(default_factory=list, compare=False, repr=False)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -317,6 +338,33 @@ class DataWriter:
         """
         return tracked_fields(self.metadata)
 
+    @cached_property
+    def indexed_key(self) -> IndexedKey | None:
+        """The key whose index is kept; None without an index."""
+        return IndexedKey.of(self.metadata, self.schema)
+
+    @contextmanager
+    def indexing(self) -> Iterator[None]:
+        """Write a run of the key index for the files that are written within the block, if the table has an index.
+
+        Until then their keys are in memory. A file without a run is read when a key is looked up, which is only slower.
+        """
+        try:
+            yield
+        except BaseException:
+            self._keys.clear()
+            raise
+        keys = self._keys[:]
+        self._keys.clear()
+        if not keys or self.indexed_key is None:
+            return
+        path = new_run_path(self.system)
+        self.written.append(path)
+        try:
+            write_run(self.store, path, self.indexed_key, keys)
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("the key index of %s has no run for %d new files: %s", self.store.url, len(keys), error)
+
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
         """Write `table`, which has the table's schema: one file or more per partition, none if there are no rows.
 
@@ -325,13 +373,14 @@ class DataWriter:
         """
         parts = list(self._by_partition(table))
         durable = len(parts) < 2  # noqa: PLR2004 - one part
-        adds = [
-            add
-            for values, rows in parts
-            for add in self.write_partition(rows, values, data_change=data_change, durable=durable)
-        ]
-        if not durable:
-            self.store.sync([paths.to_storage_path(add.path) for add in adds])
+        with self.indexing():
+            adds = [
+                add
+                for values, rows in parts
+                for add in self.write_partition(rows, values, data_change=data_change, durable=durable)
+            ]
+            if not durable:
+                self.store.sync([paths.to_storage_path(add.path) for add in adds])
         return adds
 
     def write_partition(
@@ -382,10 +431,12 @@ class DataWriter:
         Append at least once. The file has its `add` once the block has ended. If not `durable`, the caller syncs it.
         """
         path = self.new_path(values)
-        file = NewFile(self.metadata, self.schema, self.tracked, values, layout)
+        file = NewFile(self.metadata, self.schema, self.tracked, values, layout, self.indexed_key)
         with self._created(path, durable=durable) as sink, file.written_to(sink):
             yield file
         file.end(path, self.system.now_ms(), data_change=data_change)
+        if self.indexed_key is not None:
+            self._keys.append(file.keys())
 
     def new_path(self, values: Mapping[str, str | None]) -> str:
         """A path below the table for a new file of a partition."""

@@ -36,6 +36,7 @@ COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 # Data files are then in folders with random names, and not in partition folders.
 RANDOM_PREFIXES = "delta.randomizeFilePrefixes"
 PRIMARY_KEY = "tidelog.primaryKey"
+KEY_INDEX = "tidelog.keyIndex"
 CLUSTER_BY = "tidelog.clusterBy"
 CLUSTER_ORDER = "tidelog.clusterOrder"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
@@ -80,6 +81,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
     CONFLICT_POLICY: "delta-table",
     CLUSTER_ORDER: "hilbert",
     METADATA_RETRY: "true",
+    KEY_INDEX: "true",
 }
 
 _UNITS_MS = {
@@ -232,6 +234,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
+    KEY_INDEX: parse_flag,
     CLUSTER_BY: parse_names,
     CLUSTER_ORDER: _parse_cluster_order,
     MAX_TRANSACTION_TIME: parse_duration_ms,
@@ -363,6 +366,11 @@ def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
         return () if text is None else parse_names(text)
     except ValueError:  # another writer's value that tidelog cannot parse
         return ()
+
+
+def indexed_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the primary key, if an index of it is kept; empty without."""
+    return primary_key(configuration) if _read(configuration, KEY_INDEX, parse_flag) else ()
 
 
 def cluster_by(configuration: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,6 +18,10 @@ Rows:
 - `overwrite`: OVERWRITE and TRUNCATE of the whole table or of partitions
 - `restore`: bring back an earlier version
 
+The key index:
+
+- `tend_index`: cover files, merge runs, delete those that nobody needs
+
 Shared parts:
 
 - `staged_parts`: stage an operation in parts, over some of the files each

@@ -101,7 +101,8 @@ class RowMatcher:
             batches.append(batch.filter(pa.array(~np.isin(positions, dead))))
         rows = pa.Table.from_batches(batches, schema=schema)
         if rows.num_rows:
-            yield from self._writer.write_partition(rows, matched.add.partition_values, data_change=True)
+            with self._writer.indexing():
+                yield from self._writer.write_partition(rows, matched.add.partition_values, data_change=True)
 
 
 def free_name(schema: pa.Schema) -> str:

@@ -30,6 +30,7 @@ from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from tidelog.log.read.key_index import index_of
 from tidelog.log.read.keys import Keys
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
@@ -169,10 +170,35 @@ class KeyMatcher(RowMatcher):
         self._keys = keys
 
     def found(self) -> Iterator[Matches]:
-        """The files with rows that have one of the keys. In a table that does not keep ids, each row is a NEW_ROW."""
+        """The files with rows that have one of the keys. In a table that does not keep ids, each row is a NEW_ROW.
+
+        First those that the table's index has, and then those that are found in the other files.
+        """
+        located, rest = self.indexed(self.candidates(self._keys.predicate()))
+        yield from located
+        yield from self.scanned(rest)
+
+    def indexed(self, files: pa.Table) -> tuple[list[Matches], pa.Table]:
+        """The rows that the key index has, if the table has one, and the files that it does not cover."""
+        index = index_of(self._writer.store, self._writer.indexed_key, self._keys.names)
+        if index is None:
+            return [], files
+        located, is_left = index.locate(files, self._keys.table)
+        matches = []
+        for found in located:
+            self._physical_rows[found.add.path] = found.rows
+            row_ids = np.full(len(found.positions), NEW_ROW)
+            if self._id_field:
+                rows = self.read(found.add, pa.schema(self._id_field), BitMap64(found.positions))
+                row_ids = np.concatenate([self._row_ids(pa.Table.from_batches([batch])) for _, batch in rows])
+            matches.append(Matches(found.add, found.positions, found.places, row_ids))
+        return matches, files.filter(pa.array(is_left))
+
+    def scanned(self, files: pa.Table) -> Iterator[Matches]:
+        """The rows that are found by reading the key columns of files."""
         waiting: list[tuple[AddFile, Int64Array, pa.Table]] = []
         length = 0
-        for add in to_adds(self.candidates(self._keys.predicate())):
+        for add in to_adds(files):
             positions, rows = self._read_keys(add)
             waiting.append((add, positions, rows))
             length += rows.num_rows

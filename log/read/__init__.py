@@ -5,6 +5,7 @@
 - `read_ahead`: read several files at the same time, and give their rows in order
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected
 - `keyed_rows`: the rows of a snapshot that have one of some keys
+- `key_index`: which rows have one of some keys, without opening a data file
 - `debt`: `Debt`, what compaction and a checkpoint would save
 - `timeline`: the retained commits, by ID version and by time
 - `commit_changes`: the changes of one commit, as units that can be read independently

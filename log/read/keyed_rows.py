@@ -1,12 +1,12 @@
 """`get`: the rows that have one of some keys.
 
-Files are left out by their statistics and partitions. Of the others the key columns are read, and the other columns
-only where a row has one of the keys.
+Files are left out by their statistics and partitions. Of the others the key columns are read, unless the table has an
+index of the key, and the other columns only where a row has one of the keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,11 @@ from pyroaring import BitMap64
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data import conform
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.key_runs import IndexedKey
 from tidelog.log.data.reader import DataFile, read_batches, read_numbered_batches
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.pruning.file_pruning import prune_state
+from tidelog.log.read.key_index import Located, index_of
 from tidelog.log.read.keys import Keys, key_columns
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.scan import Selection
@@ -37,8 +39,15 @@ def rows_of_keys(
     if not asked.num_rows:
         return chosen.empty_table()
     wanted = Keys(asked, asked.column_names, store.url)
-    found = prune_state(state, wanted.predicate(), schema, state.head.metadata).files
-    readings = (partial(_matching, store, DataFile.of(add), wanted, chosen) for add in to_adds(found))
+    metadata = state.head.metadata
+    files = prune_state(state, wanted.predicate(), schema, metadata).files
+    readings: list[Callable[[], Iterator[pa.RecordBatch]]] = []
+    index = index_of(store, IndexedKey.of(metadata, schema), wanted.names)
+    if index is not None:
+        located, is_left = index.locate(files, wanted.table)
+        readings += (partial(_at, store, found, chosen) for found in located)
+        files = files.filter(pa.array(is_left))
+    readings += (partial(_matching, store, DataFile.of(add), wanted, chosen) for add in to_adds(files))
     batches = list(read_ahead(readings, store.reads_at_once))
     if not batches:
         return chosen.empty_table()
@@ -88,7 +97,18 @@ def _matching(store: Store, file: DataFile, keys: Keys, chosen: pa.Schema) -> It
     wanted = BitMap64(np.concatenate(positions)) if positions else BitMap64()
     if not wanted:
         return
-    rest = np.concatenate(places)
+    yield from _numbered(store, file, chosen, wanted, np.concatenate(places))
+
+
+def _at(store: Store, found: Located, chosen: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same for rows that the key index has found."""
+    return _numbered(store, DataFile.of(found.add), chosen, BitMap64(found.positions), found.places)
+
+
+def _numbered(
+    store: Store, file: DataFile, chosen: pa.Schema, wanted: BitMap64, rest: Int64Array
+) -> Iterator[pa.RecordBatch]:
+    """The rows at some positions, with the numbers of their keys."""
     for batch in read_batches(store, file, chosen, only=wanted):
         own, rest = rest[: batch.num_rows], rest[batch.num_rows :]
         fields = [*chosen, pa.field("", pa.int64())]

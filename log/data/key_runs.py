@@ -1,0 +1,507 @@
+"""Runs of the key index: at which positions of some data files the rows with a key are.
+
+A run is a file `_tidelog/keys/<uuid>.run` that never changes. It is a hint: rows are found without it, and it can be
+deleted at any time. It has an entry for each row of its data files, whether the row is live or not, except for rows
+with a null in the key. Entries are sorted by the key's code: an integer or a time is its own code, other keys have a
+hash of 128 bits, which begins with a number of the table's, so that nobody outside prepares two keys with one code.
+
+The entries are in blocks of BLOCK, each with the codes first, then the numbers of the files, then the positions, all
+little-endian. A lookup reads the blocks that can hold a code. The head after the blocks has the first code and the
+CRC-32 of each block, the paths and row counts of the data files, and what the run belongs to: the table's id, the
+columns and their types.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import BinaryIO, TypeAlias
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.row_hashes import Seeds, row_hashes
+from tidelog.log.errors import TidelogError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.schema import physical_name
+from tidelog.log.storage import Store
+from tidelog.log.storage.store import arrow_input
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
+
+KEYS_FOLDER = "_tidelog/keys"
+ENDING = ".run"
+BLOCK = 512
+_MAGIC = b"tidekey1"
+# The sizes of the blocks and of the head, the checksum of the head, and the magic.
+_TRAILER = struct.Struct("<QQI8s")
+# Runs up to this number of blocks stay in memory once they are read.
+_SMALL_BLOCKS = 64
+# The most blocks that a lookup has in memory: 64 to 96 MB.
+_MOST_BLOCKS = 8192
+_MOST_OPEN = 256
+_FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
+_HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
+
+
+class UnusableRunError(Exception):
+    """The run at `path` is damaged, gone, or of another table or key. Its files count as not covered."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedKey:
+    """The key of a table whose keys are indexed: its columns, and what a run of the table says of them."""
+
+    table_id: str
+    names: tuple[str, ...]
+    columns: str
+    words: int
+
+    @staticmethod
+    def of(metadata: Metadata, schema: pa.Schema) -> IndexedKey | None:
+        """The indexed key of a table with these columns; None without an index.
+
+        Nested columns, and those of floating point, which have values that are equal and look different, have none.
+        """
+        names = properties.indexed_key(metadata.configuration)
+        if not names or not set(names) <= set(schema.names):
+            return None
+        kinds = [schema.field(name).type for name in names]
+        if not all(any(is_kind(kind) for is_kind in (*_FIXED_WIDTH, *_HASHED)) for kind in kinds):
+            return None
+        described = [[physical_name(schema.field(name)), str(kind)] for name, kind in zip(names, kinds, strict=True)]
+        is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
+        return IndexedKey(metadata.id, names, msgspec.json.encode(described).decode(), 1 if is_number else 2)
+
+    def codes(self, rows: pa.Table) -> Int64Array:
+        """The codes of rows without nulls in the key: an array of `words` lines with a number for each row."""
+        columns = [rows[name].combine_chunks() for name in self.names]
+        if self.words == 1:
+            (column,) = columns
+            if pt.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if pt.is_date32(column.type):
+                column = column.cast(pa.int32())
+            return np.asarray(column.cast(pa.int64())).reshape(1, -1)
+        return row_hashes(columns, rows.num_rows, seeds=self._seeds).view(np.int64)
+
+    @property
+    def _seeds(self) -> Seeds:
+        first, second = struct.unpack("<QQ", hashlib.blake2b(self.table_id.encode(), digest_size=16).digest())
+        return np.uint64(first), np.uint64(second)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """A data file, as its action names it, and the key columns of all its rows, in their order."""
+
+    path: str
+    rows: pa.Table
+
+
+def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys]) -> None:
+    """Write a run for some files, whose keys are in memory."""
+    parts = [_numbered(key, file.rows) for file in files]
+    codes = np.concatenate([found for found, _ in parts], axis=1)
+    positions = np.concatenate([places for _, places in parts])
+    numbers = np.repeat(np.arange(len(files), dtype=np.int32), [len(places) for _, places in parts])
+    order = np.argsort(codes[0])
+    with store.create_unsynced(path) as sink:
+        run = RunFile(sink, key)
+        run.append(codes[:, order], numbers[order], positions[order])
+        run.end([file.path for file in files], [file.rows.num_rows for file in files])
+
+
+def new_run_path(system: System) -> str:
+    """A path below the table for a new run."""
+    return f"{KEYS_FOLDER}/{system.uuid()}{ENDING}"
+
+
+def _numbered(key: IndexedKey, rows: pa.Table) -> tuple[Int64Array, np.ndarray]:
+    """The codes of the rows that have a key, and their positions."""
+    rows = rows.select(key.names)
+    positions = np.arange(rows.num_rows, dtype=np.int32)
+    for name in key.names:
+        if rows[name].null_count:
+            has_value = np.asarray(rows[name].is_valid())
+            rows, positions = rows.filter(pa.array(has_value)), positions[has_value]
+    return key.codes(rows), positions
+
+
+class RunFile:
+    """A run that is being written. Entries are appended in the order of their codes."""
+
+    def __init__(self, sink: BinaryIO, key: IndexedKey) -> None:
+        self._sink = sink
+        self._key = key
+        self._rest = _Entries.none(key.words)
+        self._fences: list[Int64Array] = []
+        self._sums: list[int] = []
+        self._size = 0
+
+    def append(self, codes: Int64Array, files: np.ndarray, positions: np.ndarray) -> None:
+        """Write more entries. Less than a block stays in memory."""
+        found = _Entries(codes, files, positions)
+        if self._rest:
+            found = _Entries.joined([self._rest, found])
+        whole = len(found) // BLOCK * BLOCK
+        self._write(found.part(0, whole), BLOCK)
+        self._rest = found.part(whole, len(found))
+
+    def end(self, paths: Sequence[str], rows: Sequence[int]) -> None:
+        """Complete the file. `paths` and `rows` are those of the data files, dead rows included."""
+        if self._rest:
+            self._write(self._rest, len(self._rest))
+        fences = np.concatenate(self._fences) if self._fences else np.zeros(0, dtype=np.int64)
+        head = pa.table(
+            {
+                "paths": pa.array([list(paths)], pa.list_(pa.string())),
+                "rows": pa.array([list(rows)], pa.list_(pa.int64())),
+                "fences": pa.array([fences], pa.list_(pa.int64())),
+                "sums": pa.array([self._sums], pa.list_(pa.uint32())),
+            }
+        ).replace_schema_metadata(
+            {"table": self._key.table_id, "key": self._key.columns, "block": str(BLOCK), "tail": str(len(self._rest))}
+        )
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, head.schema) as stream:
+            stream.write_table(head)
+        content = buffer.getvalue().to_pybytes()
+        self._sink.write(content)
+        self._sink.write(_TRAILER.pack(self._size, len(content), zlib.crc32(content), _MAGIC))
+
+    def _write(self, entries: _Entries, block: int) -> None:
+        if not entries:
+            return
+        content = entries.in_blocks(block)
+        self._fences.append(entries.codes[0, ::block])
+        self._sums += (zlib.crc32(row) for row in content)
+        self._sink.write(content.data)
+        self._size += content.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Entries in columns: `codes` has a line for each word."""
+
+    codes: Int64Array
+    files: np.ndarray
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @staticmethod
+    def none(words: int) -> _Entries:
+        numbers = np.zeros(0, dtype=np.int32)
+        return _Entries(np.zeros((words, 0), dtype=np.int64), numbers, numbers)
+
+    @staticmethod
+    def joined(parts: Sequence[_Entries]) -> _Entries:
+        return _Entries(
+            np.concatenate([part.codes for part in parts], axis=1),
+            np.concatenate([part.files for part in parts]),
+            np.concatenate([part.positions for part in parts]),
+        )
+
+    def part(self, start: int, stop: int) -> _Entries:
+        return _Entries(self.codes[:, start:stop], self.files[start:stop], self.positions[start:stop])
+
+    def in_blocks(self, block: int) -> np.ndarray:
+        """The bytes of each block of so many entries: an array of a line for each."""
+        count = len(self) // block
+        columns = [*self.codes, self.files, self.positions]
+        return np.concatenate(
+            [np.ascontiguousarray(column).reshape(count, block).view(np.uint8) for column in columns], axis=1
+        )
+
+    @staticmethod
+    def of_blocks(content: np.ndarray, words: int, block: int) -> _Entries:
+        """The entries in blocks as `in_blocks` gives them."""
+        width = 8 * block
+        codes = np.stack(
+            [
+                np.ascontiguousarray(content[:, word * width : (word + 1) * width]).view(np.int64).ravel()
+                for word in range(words)
+            ]
+        )
+        start, half = words * width, 4 * block
+        files = np.ascontiguousarray(content[:, start : start + half]).view(np.int32).ravel()
+        return _Entries(codes, files, np.ascontiguousarray(content[:, start + half :]).view(np.int32).ravel())
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows that have one of some codes: the numbers of the code and of the file in the run, and the position."""
+
+    places: Int64Array
+    files: Int64Array
+    positions: Int64Array
+
+    @staticmethod
+    def joined(parts: Sequence[Hits]) -> Hits:
+        """Those of several runs, or parts of one."""
+        none = np.zeros(0, dtype=np.int64)
+        return Hits(
+            np.concatenate([none, *(part.places for part in parts)]),
+            np.concatenate([none, *(part.files for part in parts)]),
+            np.concatenate([none, *(part.positions for part in parts)]),
+        )
+
+
+class KeyRun:
+    """An open run. Thread-safe."""
+
+    def __init__(self, store: Store, path: str, key: IndexedKey) -> None:
+        """Open it. Raises UnusableRunError if it is not a whole run of this table and key, and the store's errors."""
+        self.path = path
+        self._name = f"the run {path} of {store.url}"
+        self._words = key.words
+        self._source = store.open_input(path)
+        try:
+            head, blocks_size = self._head()
+        except (ValueError, KeyError, struct.error, pa.ArrowException) as error:
+            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
+        metadata = {name.decode(): value.decode() for name, value in (head.schema.metadata or {}).items()}
+        if metadata.get("table") != key.table_id or metadata.get("key") != key.columns:
+            raise UnusableRunError(self.path, f"{self._name} is of another table or key")
+        if metadata.get("block") != str(BLOCK):
+            raise UnusableRunError(self.path, f"{self._name} has blocks of another size")
+        self.paths: pa.Array = head["paths"].chunk(0).values
+        self.rows: Int64Array = head["rows"].chunk(0).values.to_numpy()
+        self._fences: Int64Array = head["fences"].chunk(0).values.to_numpy()
+        self._sums = head["sums"].chunk(0).values.to_numpy()
+        self._tail = int(metadata["tail"])
+        self._width = BLOCK * (8 * key.words + 8)
+        whole = len(self._fences) - bool(self._tail)
+        if blocks_size != whole * self._width + self._tail * (self._width // BLOCK) or len(self.paths) != len(
+            self.rows
+        ):
+            raise UnusableRunError(self.path, f"{self._name} has other sizes than its head says")
+        self._all: _Entries | None = None
+
+    def __len__(self) -> int:
+        """How many entries it has."""
+        return (len(self._fences) - bool(self._tail)) * BLOCK + self._tail
+
+    def _head(self) -> tuple[pa.Table, int]:
+        size = self._source.size()
+        blocks_size, head_size, checksum, magic = _TRAILER.unpack(self._read(size - _TRAILER.size, _TRAILER.size))
+        if magic != _MAGIC or blocks_size + head_size + _TRAILER.size != size:
+            message = "it is torn, or no run"
+            raise ValueError(message)
+        content = self._read(blocks_size, head_size)
+        if zlib.crc32(content) != checksum:
+            message = "its head is damaged"
+            raise ValueError(message)
+        return pa.ipc.open_stream(arrow_input(content)).read_all(), blocks_size
+
+    def _read(self, start: int, size: int) -> bytes:
+        found = self._source.read_at(size, start) if start >= 0 else b""
+        if len(found) != size:
+            message = "it ends early"
+            raise ValueError(message)
+        return bytes(found)
+
+    def find(self, codes: Int64Array) -> Hits:
+        """The entries with one of `codes`, an array of a line for each word. Raises UnusableRunError."""
+        return Hits.joined(list(self._found(codes, np.argsort(codes[0]))))
+
+    def _found(self, codes: Int64Array, order: Int64Array) -> Iterator[Hits]:
+        wanted = codes[0, order]
+        # Equal codes can begin in the block before the first one that starts with them.
+        first = np.maximum(np.searchsorted(self._fences, wanted, "left") - 1, 0)
+        last = np.searchsorted(self._fences, wanted, "right") - 1
+        can_match = last >= 0
+        first, last, order, wanted = first[can_match], last[can_match], order[can_match], wanted[can_match]
+        if not len(order):
+            return
+        marks = np.zeros(len(self._fences) + 1, dtype=np.int64)
+        np.add.at(marks, first, 1)
+        np.add.at(marks, last + 1, -1)
+        touched = np.flatnonzero(np.cumsum(marks)[:-1])
+        if len(touched) > _MOST_BLOCKS and len(order) > 1:
+            half = len(order) // 2
+            yield from self._found(codes, order[:half])
+            yield from self._found(codes, order[half:])
+            return
+        entries = self._blocks(touched)
+        starts = np.searchsorted(entries.codes[0], wanted, "left")
+        counts = np.searchsorted(entries.codes[0], wanted, "right") - starts
+        chosen = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        places = np.repeat(order, counts)
+        if self._words > 1:
+            is_equal = (entries.codes[1:, chosen] == codes[1:, places]).all(axis=0)
+            chosen, places = chosen[is_equal], places[is_equal]
+        yield Hits(places, entries.files[chosen].astype(np.int64), entries.positions[chosen].astype(np.int64))
+
+    def between(self, start: int | None, stop: int | None) -> _Entries:
+        """The entries with codes from `start` on, and below `stop`, by their first words. Raises UnusableRunError."""
+        first = 0 if start is None else max(int(np.searchsorted(self._fences, start, "left")) - 1, 0)
+        last = len(self._fences) if stop is None else int(np.searchsorted(self._fences, stop, "left"))
+        found = self._blocks(np.arange(first, last))
+        begin = 0 if start is None else int(np.searchsorted(found.codes[0], start, "left"))
+        end = len(found) if stop is None else int(np.searchsorted(found.codes[0], stop, "left"))
+        return found.part(begin, end)
+
+    @property
+    def fences(self) -> Int64Array:
+        """The first code of each block, or its first word."""
+        return self._fences
+
+    def _blocks(self, touched: Int64Array) -> _Entries:
+        if self._all is not None and len(touched) < len(self._fences):
+            chosen = (touched.reshape(-1, 1) * BLOCK + np.arange(BLOCK)).ravel()
+            chosen = chosen[chosen < len(self)]
+            return _Entries(self._all.codes[:, chosen], self._all.files[chosen], self._all.positions[chosen])
+        if self._all is not None:
+            return self._all
+        if len(self._fences) <= _SMALL_BLOCKS:
+            self._all = self._loaded(np.arange(len(self._fences)))
+            return self._blocks(touched)
+        return self._loaded(touched)
+
+    def _loaded(self, touched: Int64Array) -> _Entries:
+        """Read blocks, neighbours together, and check them."""
+        parts = []
+        for blocks in np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1):
+            if not len(blocks):
+                continue
+            is_tail = bool(self._tail) and blocks[-1] == len(self._fences) - 1
+            whole = len(blocks) - is_tail
+            start = int(blocks[0]) * self._width
+            for count, length in ((whole, BLOCK), (int(is_tail), self._tail)):
+                if count:
+                    width = self._width // BLOCK * length
+                    parts.append(
+                        self._checked(start, count, width, blocks[whole:] if length != BLOCK else blocks[:whole])
+                    )
+                    start += count * width
+        entries = [_Entries.of_blocks(content, self._words, length) for content, length in parts]
+        return _Entries.joined(entries) if entries else _Entries.none(self._words)
+
+    def _checked(self, start: int, count: int, width: int, blocks: Int64Array) -> tuple[np.ndarray, int]:
+        try:
+            content = np.frombuffer(self._read(start, count * width), dtype=np.uint8).reshape(count, width)
+        except (TidelogError, OSError, ValueError, pa.ArrowException) as error:
+            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
+        for block, row in zip(blocks, content, strict=True):
+            if zlib.crc32(row.data) != self._sums[block]:
+                raise UnusableRunError(self.path, f"{self._name} is damaged in block {block}")
+        return content, width // (self._width // BLOCK)
+
+
+# The open runs of each store, by their path and key; None for one that cannot be used.
+_Opened: TypeAlias = OrderedDict[tuple[str, IndexedKey], KeyRun | None]
+_open: WeakKeyDictionary[Store, _Opened] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def open_runs(store: Store, key: IndexedKey) -> list[KeyRun]:
+    """The runs of a table that can be used, those with the most entries first. A store opens each once."""
+    try:
+        paths = run_paths(store)
+    except (TidelogError, OSError) as error:
+        _LOGGER.warning("the key index of %s cannot be listed: %s", store.url, error)
+        return []
+    runs = [_opened(store, path, key) for path in paths]
+    return sorted((run for run in runs if run is not None), key=len, reverse=True)
+
+
+def run_paths(store: Store) -> list[str]:
+    """The paths of all files that have the name of a run."""
+    return [f"{KEYS_FOLDER}/{name}" for name in store.names(KEYS_FOLDER) if name.endswith(ENDING)]
+
+
+def forget(store: Store, key: IndexedKey, run: KeyRun) -> None:
+    """Do not use a run of this store again."""
+    with _lock:
+        _open.setdefault(store, OrderedDict())[run.path, key] = None
+
+
+def _opened(store: Store, path: str, key: IndexedKey) -> KeyRun | None:
+    place = (path, key)
+    with _lock:
+        known = _open.setdefault(store, OrderedDict())
+        if place in known:
+            known.move_to_end(place)
+            return known[place]
+    run = None
+    try:
+        run = KeyRun(store, path, key)
+    except UnusableRunError as error:
+        _LOGGER.debug("%s", error)
+    except (TidelogError, OSError) as error:
+        _LOGGER.debug("%s of %s cannot be read: %s", path, store.url, error)
+        return None  # it may be readable later
+    with _lock:
+        known[place] = run
+        while len(known) > _MOST_OPEN:
+            known.popitem(last=False)
+    return run
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+# How many entries a merge has in memory, about.
+_MERGED_ENTRIES = 2**21
+
+
+def merge_runs(
+    store: Store, path: str, key: IndexedKey, runs: Sequence[KeyRun], kept: Sequence[BoolArray]
+) -> Iterator[None]:
+    """Write one run with the entries of several, of which only the `kept` files count. Yields after each piece.
+
+    The file is there once the iteration has ended. Raises UnusableRunError if one of the runs cannot be read.
+    """
+    numbers, first = [], 0
+    for own in kept:
+        numbers.append(np.where(own, first + np.cumsum(own) - 1, -1))
+        first += int(own.sum())
+    with store.create(path) as sink:
+        merged = RunFile(sink, key)
+        for start, stop in _ranges(runs):
+            parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
+            entries = _Entries.joined(parts)
+            order = np.argsort(entries.codes[0])
+            merged.append(entries.codes[:, order], entries.files[order], entries.positions[order])
+            yield
+        paths = [
+            path for run, own in zip(runs, kept, strict=True) for path in run.paths.filter(pa.array(own)).to_pylist()
+        ]
+        merged.end(paths, np.concatenate([run.rows[own] for run, own in zip(runs, kept, strict=True)]).tolist())
+
+
+def _ranges(runs: Sequence[KeyRun]) -> Iterator[tuple[int | None, int | None]]:
+    """Ranges of codes with about as many entries each, from one code (None: all) up to the next."""
+    fences = np.sort(np.concatenate([run.fences for run in runs]))
+    step = _MERGED_ENTRIES // BLOCK
+    cuts = np.unique(fences[step::step]).tolist()
+    yield from zip([None, *cuts], [*cuts, None], strict=True)
+
+
+def _kept(entries: _Entries, number: Int64Array) -> _Entries:
+    files = number[entries.files]
+    is_kept = files >= 0
+    return _Entries(entries.codes[:, is_kept], files[is_kept].astype(np.int32), entries.positions[is_kept])

@@ -1,0 +1,176 @@
+"""Keep a table's key index small and whole: cover files without a run, merge runs, delete those that nobody needs.
+
+None of it is a commit, and none of it changes rows: an index that nobody tends only gets slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.log.arrays import BoolArray
+from tidelog.log.cleanup.pieces import Pieces
+from tidelog.log.data.key_runs import (
+    FileKeys,
+    IndexedKey,
+    KeyRun,
+    UnusableRunError,
+    forget,
+    merge_runs,
+    new_run_path,
+    open_runs,
+    run_paths,
+    write_run,
+)
+from tidelog.log.data.reader import DataFile, read_batches
+from tidelog.log.errors import TidelogError
+from tidelog.log.format import properties
+from tidelog.log.format.schema import columns_of
+from tidelog.log.state.files import to_adds
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
+
+# Runs whose sizes differ by less than this factor are merged, once there are so many of them. Few large runs make
+# lookups fast, and many small ones are merged seldom.
+_FACTOR = 8
+_LARGE = 2**21
+_OF_SMALL, _OF_LARGE = 4, 2
+# How many rows' keys are read for one run.
+_ROWS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What was done for a key index: files that it covers now, runs that became one, runs that were deleted.
+
+    `runs` is how many there are.
+    """
+
+    covered: int = 0
+    merged: int = 0
+    deleted: int = 0
+    runs: int = 0
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether something was written or deleted."""
+        return bool(self.covered or self.merged or self.deleted)
+
+
+def tend_index(store: Store, state: LogState, system: System) -> Pieces[IndexReport]:
+    """Do what is due for the key index of a table at a version, which may be an older one by the time it is done.
+
+    A file or a run that cannot be read is left for the next time. Raises StoreUnavailableError, PathNotWritableError.
+    """
+    metadata = state.head.metadata
+    key = IndexedKey.of(metadata, columns_of(metadata, store.url))
+    if key is None:
+        return IndexReport()
+    files = state.files().adds
+    runs = open_runs(store, key)
+    deleted = _deleted(store, state, system, [run.path for run in runs if not _live(run, files).any()], runs)
+    yield
+    covered = yield from _cover(store, state, system, key, runs)
+    merged = 0
+    for group in _groups([run for run in open_runs(store, key) if _live(run, files).any()]):
+        merged += yield from _merged(store, system, key, group, files)
+    return IndexReport(covered, merged, deleted, len(open_runs(store, key)))
+
+
+def _live(run: KeyRun, files: pa.Table) -> BoolArray:
+    """Which files of a run are live."""
+    return np.asarray(pc.is_in(run.paths, value_set=files["path"].combine_chunks()))
+
+
+def _deleted(store: Store, state: LogState, system: System, dead: Sequence[str], runs: Sequence[KeyRun]) -> int:
+    """Delete runs of no live file, and what is no run of this table, if no transaction can be about to commit them."""
+    longest_ms = properties.duration_ms(state.head.metadata.configuration, properties.MAX_TRANSACTION_TIME)
+    usable = {run.path for run in runs}
+    count = 0
+    for path in [*dead, *(path for path in run_paths(store) if path not in usable)]:
+        try:
+            if store.modified_ms(path) < system.now_ms() - longest_ms:
+                store.delete(path)
+                count += 1
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def _cover(store: Store, state: LogState, system: System, key: IndexedKey, runs: Sequence[KeyRun]) -> Pieces[int]:
+    """Write runs for the live files that have none. Returns the number of files."""
+    files = state.files()
+    known = files.values.rows()
+    paths = pa.chunked_array([run.paths for run in runs], pa.string()).combine_chunks()
+    is_open = pc.and_(pc.invert(pc.is_in(files.adds["path"], value_set=paths)), pc.is_valid(known))
+    waiting: list[FileKeys] = []
+    rows = covered = 0
+    for add in to_adds(files.adds.filter(is_open)):
+        found = _keys_of(store, DataFile.of(add), key, state)
+        if found is not None:
+            waiting.append(found)
+            rows += found.rows.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            write_run(store, new_run_path(system), key, waiting)
+            covered += len(waiting)
+            waiting, rows = [], 0
+        yield
+    if waiting:
+        write_run(store, new_run_path(system), key, waiting)
+    return covered + len(waiting)
+
+
+def _keys_of(store: Store, file: DataFile, key: IndexedKey, state: LogState) -> FileKeys | None:
+    """The keys of all rows of a file, dead ones included; None if it cannot be read."""
+    table = columns_of(state.head.metadata, store.url)
+    schema = pa.schema([table.field(name).with_nullable(True) for name in key.names])  # noqa: FBT003 - pyarrow's signature
+    whole = msgspec.structs.replace(file, deletion_vector=None)
+    try:
+        return FileKeys(file.path, pa.Table.from_batches(read_batches(store, whole, schema), schema))
+    except (TidelogError, OSError, pa.ArrowException) as error:
+        _LOGGER.warning("the keys of %s of %s cannot be read: %s", file.path, store.url, error)
+        return None
+
+
+def _groups(runs: Sequence[KeyRun]) -> Iterator[list[KeyRun]]:
+    """The runs to merge with each other: those of about the same size, if there are enough."""
+    tiers: dict[int, list[KeyRun]] = {}
+    for run in runs:
+        tier, size = 0, len(run)
+        while size >= _FACTOR:
+            tier, size = tier + 1, size // _FACTOR
+        tiers.setdefault(tier, []).append(run)
+    for found in tiers.values():
+        if len(found) >= (_OF_LARGE if max(map(len, found)) >= _LARGE else _OF_SMALL):
+            yield found
+
+
+def _merged(store: Store, system: System, key: IndexedKey, runs: Sequence[KeyRun], files: pa.Table) -> Pieces[int]:
+    """Merge runs, and delete them. Returns how many there were."""
+    kept = []
+    seen: set[str] = set()
+    for run in runs:
+        own = _live(run, files)
+        # Two runs can cover one file: one is enough.
+        own &= np.array([path not in seen for path in run.paths.to_pylist()], dtype=bool)
+        seen.update(run.paths.to_pylist())
+        kept.append(own)
+    try:
+        yield from merge_runs(store, new_run_path(system), key, runs, kept)
+    except UnusableRunError as error:
+        _LOGGER.warning("%s; its files are read again", error)
+        for run in runs:
+            if run.path == error.path:
+                forget(store, key, run)
+        return 0
+    for run in runs:
+        store.delete(run.path)
+    return len(runs)

@@ -1,0 +1,120 @@
+"""The key index of a table: which rows have one of some keys, without opening a data file.
+
+An entry of a run is a hint. It is believed if its file is live, the row is not in the file's deletion vector, and the
+code is that of the key. A run covers a file if it counts as many rows as the file's statistics do. Live files that no
+run covers are left to a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.key_runs import Hits, IndexedKey, UnusableRunError, forget, open_runs
+from tidelog.log.format.actions import AddFile
+from tidelog.log.state.files import FileValues, to_adds
+from tidelog.log.storage import Store
+from tidelog.log.system import logger
+
+_LOGGER = logger(__name__)
+
+
+class Located(NamedTuple):
+    """The live rows of a file that have one of some keys.
+
+    `place` is that of the file among those asked about, `places` are the numbers of the keys, and `rows` counts the
+    file's rows, dead ones included. Positions are in order.
+    """
+
+    place: int
+    add: AddFile
+    positions: Int64Array
+    places: Int64Array
+    rows: int
+
+
+class KeyIndex:
+    """The runs of a table."""
+
+    def __init__(self, store: Store, key: IndexedKey) -> None:
+        self._store = store
+        self._key = key
+        self._runs = open_runs(store, key)
+
+    def locate(self, files: pa.Table, keys: pa.Table) -> tuple[list[Located], BoolArray]:
+        """The rows of `files`, which are live and have the schema ADD, that have one of `keys`, in the files' order.
+
+        Also which files the index does not cover. `keys` have no nulls.
+        """
+        while True:
+            run_of, number_of, rows_of = self._coverage(files)
+            try:
+                found = self._hits(run_of, number_of, self._key.codes(keys.select(self._key.names)))
+            except UnusableRunError as error:
+                _LOGGER.warning("%s; its files are scanned", error)
+                continue
+            return self._located(files, found, rows_of), run_of < 0
+
+    def _coverage(self, files: pa.Table) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """For each file the number of the run that covers it or -1, its number in that run, and its count of rows."""
+        nothing = np.full(files.num_rows, -1)
+        if not self._runs or not files.num_rows:
+            return nothing, nothing, nothing
+        paths = pa.chunked_array([run.paths for run in self._runs], pa.string())
+        at = pc.index_in(files["path"], value_set=paths.combine_chunks())
+        at = np.asarray(pc.fill_null(at, -1), dtype=np.int64)
+        counts = np.concatenate([run.rows for run in self._runs])
+        known = np.asarray(pc.fill_null(FileValues(files).rows(), -1), dtype=np.int64)
+        is_covered = (at >= 0) & (counts[at] == known)
+        lengths = [len(run.rows) for run in self._runs]
+        runs = np.repeat(np.arange(len(lengths)), lengths)
+        numbers = np.concatenate([np.arange(length) for length in lengths])
+        return np.where(is_covered, runs[at], -1), np.where(is_covered, numbers[at], -1), known
+
+    def _hits(self, run_of: Int64Array, number_of: Int64Array, codes: Int64Array) -> Hits:
+        """The entries for the codes. Their files are the places among those asked about."""
+        found: list[Hits] = []
+        for number in np.unique(run_of[run_of >= 0]):
+            run = self._runs[number]
+            try:
+                hits = run.find(codes)
+            except UnusableRunError:
+                self._runs.remove(run)
+                forget(self._store, self._key, run)
+                raise
+            place_of = np.full(len(run.rows), -1)
+            own = np.flatnonzero(run_of == number)
+            place_of[number_of[own]] = own
+            files = place_of[hits.files]
+            is_wanted = files >= 0
+            found.append(Hits(hits.places[is_wanted], files[is_wanted], hits.positions[is_wanted]))
+        return Hits.joined(found)
+
+    def _located(self, files: pa.Table, hits: Hits, rows_of: Int64Array) -> list[Located]:
+        if not len(hits.files):
+            return []
+        order = np.lexsort((hits.positions, hits.files))
+        found, starts = np.unique(hits.files[order], return_index=True)
+        adds = to_adds(files.take(pa.array(found)))
+        located = []
+        for place, add, chosen in zip(found.tolist(), adds, np.split(order, starts[1:]), strict=True):
+            positions, places = hits.positions[chosen], hits.places[chosen]
+            if add.deletion_vector is not None:
+                dead = read_dead_rows(self._store, add.deletion_vector) & BitMap64(positions)
+                is_live = ~np.isin(positions, np.fromiter(dead, dtype=np.int64, count=len(dead)))
+                positions, places = positions[is_live], places[is_live]
+            if len(positions):
+                located.append(Located(place, add, positions, places, int(rows_of[place])))
+        return located
+
+
+def index_of(store: Store, key: IndexedKey | None, names: Sequence[str]) -> KeyIndex | None:
+    """The index of a table by the columns `names`, in any order; None if the table has no such index."""
+    return KeyIndex(store, key) if key is not None and set(key.names) == set(names) else None

@@ -1,0 +1,156 @@
+"""Runs of the key index: what a lookup finds, and what a damaged file does."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.randomness import seed
+from tidelog.log.data import key_runs
+from tidelog.log.data.key_runs import FileKeys, IndexedKey, KeyRun, UnusableRunError, open_runs, write_run
+from tidelog.log.format.actions import Format, Metadata
+from tidelog.log.storage.memory import MemoryStore
+
+STORES = itertools.count()
+PATH = f"{key_runs.KEYS_FOLDER}/one{key_runs.ENDING}"
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("small", pa.int16()),
+        ("text", pa.string()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(9, 2)),
+        ("is", pa.bool_()),
+        ("bytes", pa.binary()),
+        ("float", pa.float64()),
+    ]
+)
+VALUES: dict[str, Sequence[Any]] = {
+    "number": [-(2**63), -7, 0, 3, 2**63 - 1],
+    "small": [-(2**15), 0, 5],
+    "text": ["", "a", "ab", "a\0b", "é" * 40],
+    "day": [date(1, 1, 1), date(2026, 1, 31)],
+    "price": [Decimal("-1.50"), Decimal("0.00"), Decimal("9999999.99")],
+    "is": [True, False],
+    "bytes": [b"", b"\0", b"\0\0"],
+}
+
+
+def indexed(*names: str, table_id: str = "t", **properties: str) -> IndexedKey | None:
+    configuration = {"tidelog.primaryKey": ", ".join(names), **properties}
+    metadata = Metadata(table_id, Format(), (), configuration)
+    return IndexedKey.of(metadata, SCHEMA)
+
+
+def key_of(*names: str, table_id: str = "t") -> IndexedKey:
+    found = indexed(*names, table_id=table_id)
+    assert found is not None
+    return found
+
+
+def table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    columns = [pa.array([row[place] for row in rows], SCHEMA.field(name).type) for place, name in enumerate(names)]
+    return pa.table(columns, names=list(names))
+
+
+def new_store() -> MemoryStore:
+    return MemoryStore(f"memory://key-runs-{next(STORES)}")
+
+
+def small_run() -> tuple[MemoryStore, IndexedKey, pa.Table]:
+    store, key = new_store(), key_of("number")
+    rows = table([(number * 2,) for number in range(40)], ["number"])
+    write_run(store, PATH, key, [FileKeys("a", rows.slice(0, 30)), FileKeys("b", rows.slice(30))])
+    return store, key, rows
+
+
+@pytest.fixture(params=[512, 4])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", request.param)
+    if request.param == 4:
+        monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 2)
+        monkeypatch.setattr(key_runs, "_MOST_BLOCKS", 3)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("names", [("number",), ("small",), ("day",), ("text",), ("price", "is"), ("bytes", "number")])
+def test_a_lookup_finds_all_rows_of_a_key_and_no_other(names: tuple[str, ...]) -> None:
+    randomness = random.Random(seed())
+    key = key_of(*names)
+    for _ in range(30):
+        rows = [
+            [tuple(randomness.choice([*VALUES[name], None]) for name in names) for _ in range(count)]
+            for count in (randomness.randrange(40), 1, randomness.randrange(3))
+        ]
+        store = new_store()
+        write_run(store, PATH, key, [FileKeys(f"f{place}", table(own, names)) for place, own in enumerate(rows)])
+        (run,) = open_runs(store, key)
+        assert run.paths.to_pylist() == ["f0", "f1", "f2"]
+        assert run.rows.tolist() == [len(own) for own in rows]
+        asked = list({tuple(randomness.choice(VALUES[name]) for name in names) for _ in range(6)})
+        hits = run.find(key.codes(table(asked, names)))
+        found = sorted(zip(hits.places.tolist(), hits.files.tolist(), hits.positions.tolist(), strict=True))
+        assert found == sorted(
+            (place, file, position)
+            for file, own in enumerate(rows)
+            for position, row in enumerate(own)
+            for place, wanted in enumerate(asked)
+            if row == wanted
+        )
+
+
+def test_codes_are_the_same_for_all_writers_of_a_table_and_differ_between_tables() -> None:
+    rows = table([("a",), ("b",)], ["text"])
+    codes = key_of("text").codes(rows)
+    assert codes.tolist() == key_of("text").codes(rows.slice(0)).tolist()
+    assert codes.tolist() == key_of("text").codes(pa.table({"text": rows["text"].dictionary_encode()})).tolist()
+    assert not np.isin(codes, key_of("text", table_id="other").codes(rows)).any()
+
+
+def test_which_keys_have_an_index() -> None:
+    assert indexed("float") is None  # -0.0 is 0.0, and there are many NaNs
+    assert indexed("number", "missing") is None
+    assert indexed("number", **{"tidelog.keyIndex": "false"}) is None
+    assert key_of("number").words == 1
+    assert key_of("number", "small").words == 2
+
+
+def test_a_run_of_another_table_or_key_is_not_used() -> None:
+    store, key, _ = small_run()
+    assert len(open_runs(store, key)) == 1
+    assert open_runs(store, key_of("number", table_id="other")) == []
+    assert open_runs(store, key_of("small")) == []
+    assert len(open_runs(store, key)) == 1
+
+
+def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 16)
+    store, key, rows = small_run()
+    content = store.read(PATH)
+    codes = key.codes(rows)
+    for place in range(len(content)):
+        damaged = new_store()
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        damaged.put_if_absent(PATH, bytes(changed))
+        with pytest.raises(UnusableRunError):
+            KeyRun(damaged, PATH, key).find(codes)
+    for length in range(len(content)):
+        torn = new_store()
+        torn.put_if_absent(PATH, content[:length])
+        with pytest.raises(UnusableRunError):
+            KeyRun(torn, PATH, key).find(codes)
+
+
+def test_a_run_that_was_deleted_is_not_there() -> None:
+    store, key, _ = small_run()
+    store.delete(PATH)
+    assert open_runs(store, key) == []

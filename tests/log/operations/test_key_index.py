@@ -1,0 +1,224 @@
+"""Upserts by the key index: the rows are those of an upsert without it, whatever happens to the index."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.log.faults import Around
+from tests.log.operations.changing_rows import FEED_ON, VECTORS_OFF, bag
+from tests.log.row_tracking import TRACKING, tracked_table
+from tests.log.support import memory_store, new_table, put_foreign
+from tests.randomness import seed
+from tidelog.log import Table
+from tidelog.log.cleanup.pieces import finished
+from tidelog.log.data.key_runs import ENDING, KEYS_FOLDER, FileKeys, IndexedKey, write_run
+from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.operations.tend_index import tend_index
+from tidelog.log.state.files import to_adds
+from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
+from tidelog.log.system import REAL_SYSTEM
+
+SCHEMA = pa.schema([("k", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
+BY_NUMBER, BY_BOTH = {"tidelog.primaryKey": "k"}, {"tidelog.primaryKey": "part, k"}
+TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "one number": (BY_NUMBER, []),
+    "two columns": (BY_BOTH, []),
+    "a partition column": (BY_BOTH, ["part"]),
+    "partitions": (BY_NUMBER, ["part"]),
+    "feed": ({**BY_NUMBER, **FEED_ON}, []),
+    "copies": ({**BY_NUMBER, **VECTORS_OFF}, []),
+    "row ids": ({**BY_NUMBER, **TRACKING}, []),
+    "mapped": (BY_BOTH, ["part"]),
+}
+
+
+def made(kind: str, *, is_indexed: bool) -> Table:
+    properties, partition_by = TABLES[kind]
+    properties = {**properties, "tidelog.keyIndex": str(is_indexed).lower()}
+    if kind == "row ids":
+        return tracked_table(schema=SCHEMA, properties=properties)
+    table = new_table(memory_store(), SCHEMA, partition_by=partition_by, properties=properties)
+    if kind == "mapped":
+        put_foreign(table, *mapped(load(table.store).head.metadata))
+    return table.refresh()
+
+
+def mapped(old: Metadata) -> tuple[Metadata, Protocol]:
+    """The metadata of a table whose columns have other names in the files, as another engine makes it."""
+    fields = json.loads(old.schema_string)["fields"]
+    for number, field in enumerate(fields, start=1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+        field["metadata"] = names
+    configuration = {**old.configuration, "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}
+    schema_string = json.dumps({"type": "struct", "fields": fields})
+    features = ("columnMapping", "deletionVectors")
+    protocol = Protocol(3, 7, reader_features=features, writer_features=(*features, "inCommitTimestamp"))
+    return msgspec.structs.replace(old, schema_string=schema_string, configuration=configuration), protocol
+
+
+def some_rows(randomness: random.Random, count: int) -> list[dict[str, Any]]:
+    """Rows with distinct keys."""
+    found = {(randomness.randrange(60), randomness.choice("ab")): randomness.randrange(100) for _ in range(count)}
+    one_part = {key: (part, value) for (key, part), value in found.items()}
+    return [{"k": key, "part": part, "v": value} for key, (part, value) in one_part.items()]
+
+
+def runs(store: Store) -> list[str]:
+    return sorted(f"{KEYS_FOLDER}/{name}" for name in store.names(KEYS_FOLDER) if name.endswith(ENDING))
+
+
+def lose_a_run(table: Table, randomness: random.Random) -> None:
+    if found := runs(table.store):
+        table.store.delete(randomness.choice(found))
+
+
+def damage_a_run(table: Table, randomness: random.Random) -> None:
+    if found := runs(table.store):
+        path = randomness.choice(found)
+        content = bytearray(table.store.read(path))
+        content[randomness.randrange(len(content))] ^= 255
+        table.store.delete(path)
+        table.store.put_if_absent(f"{path.removesuffix(ENDING)}-damaged{ENDING}", bytes(content))
+
+
+def write_without_a_commit(table: Table, randomness: random.Random) -> None:
+    table.begin().insert(some_rows(randomness, 5))
+
+
+def tend(table: Table, _: random.Random) -> None:
+    finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
+
+
+MISCHIEF: list[Callable[[Table, random.Random], None]] = [lose_a_run, damage_a_run, write_without_a_commit, tend, tend]
+
+
+def step(table: Table, randomness: random.Random) -> None:
+    """One operation, the same for the same state of `randomness`."""
+    kind = randomness.choice(["upsert"] * 5 + ["delete", "update", "minor", "major", "restore", "insert"])
+    given = some_rows(randomness, randomness.choice([1, 5, 25]))
+    if kind == "upsert":
+        table.upsert(given, delete_where=randomness.choice([None, "v < 30"]))
+    elif kind == "insert":
+        table.insert([{**row, "k": row["k"] + 1000 * table.version} for row in given])
+    elif kind == "delete":
+        table.delete(f"v < {randomness.randrange(40)}")
+    elif kind == "update":
+        table.update(f"v > {randomness.randrange(100)}", {"v": "v + 1"})
+    elif kind in {"minor", "major"}:
+        table.compact(kind)
+    elif table.version > 3:
+        table.restore(version=randomness.randrange(1, table.version))
+
+
+@pytest.mark.parametrize("mischief", [False, True])
+@pytest.mark.parametrize("kind", list(TABLES))
+def test_an_index_changes_no_rows(kind: str, *, mischief: bool) -> None:
+    for number in range(4):
+        chosen = f"{seed()}/{kind}/{number}"
+        tables = [made(kind, is_indexed=is_indexed) for is_indexed in (True, False)]
+        mischievous = random.Random(chosen)
+        for place in range(14):
+            for table in tables:
+                table.refresh()
+                step(table, random.Random(f"{chosen}/{place}"))
+            if mischief:
+                mischievous.choice(MISCHIEF)(tables[0], mischievous)
+            indexed, plain = (bag(table.refresh().scan().to_arrow()) for table in tables)
+            assert indexed == plain, (chosen, place)
+            asked = [{"part": part, "k": key} for key in range(0, 60, 7) for part in "ab"]
+            by_key = [{name: row[name] for name in table.properties["tidelog.primaryKey"].split(", ")} for row in asked]
+            with_index, without = (bag(table.get(by_key)) for table in tables)
+            assert with_index == without, (chosen, place)
+        with_index, without = (bag(table.changes(mode="cdc").to_arrow()) for table in tables)
+        assert with_index == without, chosen
+        assert not runs(tables[1].store)
+
+
+class _Watched(Around):
+    """Remembers which files are opened, and refuses to store runs if told so."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.opened: list[str] = []
+        self.refuses_runs = False
+
+    def open_input(self, path: str) -> Any:
+        self.opened.append(path)
+        return super().open_input(path)
+
+    def create(self, path: str) -> Any:
+        if self.refuses_runs and path.endswith(ENDING):
+            raise StoreUnavailableError("no", advice="none", path=path)
+        return super().create(path)
+
+
+@pytest.fixture
+def watched() -> tuple[Table, _Watched]:
+    made = new_table(memory_store(), SCHEMA, properties=BY_NUMBER)
+    made.insert([{"k": key, "part": "a", "v": 0} for key in range(0, 100, 2)])
+    made.delete("k = 10")
+    store = _Watched(made.store)
+    return Table(store, load(store)), store
+
+
+def test_an_upsert_opens_no_data_file(watched: tuple[Table, _Watched]) -> None:
+    table, store = watched
+    for _ in range(3):
+        table.upsert([{"k": key, "part": "b", "v": key} for key in (2, 3, 10)])
+    assert [path for path in store.opened if path.endswith(".parquet")] == []
+    assert sorted(table.scan(where="k IN (2, 3, 10)").to_arrow()["v"].to_pylist()) == [2, 3, 10]
+    assert table.scan().count() == 51
+
+
+def test_a_file_without_a_run_is_read(watched: tuple[Table, _Watched]) -> None:
+    table, store = watched
+    store.refuses_runs = True
+    table.insert([{"k": 3, "part": "b", "v": 3}])
+    store.refuses_runs = False
+    table.upsert([{"k": 2, "part": "b", "v": 2}, {"k": 3, "part": "b", "v": 4}])
+    opened = [path for path in store.opened if path.endswith(".parquet")]
+    assert len(opened) == 1
+    assert sorted(table.scan(where="k < 4").to_arrow()["v"].to_pylist()) == [0, 2, 4]
+
+
+def test_a_run_that_lacks_rows_of_a_file_does_not_cover_it(watched: tuple[Table, _Watched]) -> None:
+    table, store = watched
+    key = IndexedKey.of(load(store).head.metadata, SCHEMA)
+    assert key is not None
+    for path in runs(store):
+        store.delete(path)
+    (live,) = to_adds(load(store).files().adds)
+    write_run(store, f"{KEYS_FOLDER}/short{ENDING}", key, [FileKeys(live.path, pa.table({"k": [0, 2]}))])
+    table.upsert([{"k": 4, "part": "b", "v": 4}])
+    assert table.scan(where="k = 4").to_arrow()["v"].to_pylist() == [4]
+    assert [path for path in store.opened if path.endswith(".parquet")]
+
+
+def test_a_table_made_again_believes_no_run_of_the_old_one() -> None:
+    store = memory_store()
+    old = new_table(store, SCHEMA, properties=BY_NUMBER)
+    old.insert([{"k": 1, "part": "a", "v": 1}])
+    (kept,) = runs(store)
+    content = store.read(kept)
+    Table.drop(store.url)
+    again = Table.create(store.url, SCHEMA, properties=BY_NUMBER)
+    again.store.put_if_absent(kept, content)
+    again.insert([{"k": 1, "part": "b", "v": 2}])
+    again.upsert([{"k": 1, "part": "c", "v": 3}])
+    assert again.scan().to_arrow().to_pylist() == [{"k": 1, "part": "c", "v": 3}]
+
+
+def test_an_upsert_by_other_keys_reads_the_files(watched: tuple[Table, _Watched]) -> None:
+    table, store = watched
+    table.upsert([{"k": 4, "part": "a", "v": 7}], keys=["k", "part"], other_keys=True)
+    assert [path for path in store.opened if path.endswith(".parquet")]
+    assert table.scan(where="k = 4").to_arrow()["v"].to_pylist() == [7]

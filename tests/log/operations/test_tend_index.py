@@ -1,0 +1,149 @@
+"""What is done for a key index beside its table's writers: runs are written, merged and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.log.support import Clock, memory_store, new_table
+from tidelog.log import Table
+from tidelog.log.cleanup.pieces import finished
+from tidelog.log.data import key_runs
+from tidelog.log.data.key_runs import IndexedKey, KeyRun, open_runs, run_paths
+from tidelog.log.operations.tend_index import IndexReport, tend_index
+from tidelog.log.state.loader import load
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+HOUR_MS = 3_600_000
+PROPERTIES = {"tidelog.primaryKey": "k"}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(clock: Clock) -> Table:
+    return new_table(memory_store(clock), SCHEMA, properties=PROPERTIES, system=clock)
+
+
+def rows(*keys: int) -> list[dict[str, Any]]:
+    return [{"k": key, "v": str(key)} for key in keys]
+
+
+def tended(table: Table, clock: Clock) -> IndexReport:
+    return finished(tend_index(table.store, load(table.store), clock))
+
+
+def index(table: Table) -> list[KeyRun]:
+    key = IndexedKey.of(load(table.store).head.metadata, SCHEMA)
+    assert key is not None
+    return open_runs(table.store, key)
+
+
+def live_paths(table: Table) -> set[str]:
+    return set(load(table.store).files().adds["path"].to_pylist())
+
+
+def test_files_of_another_writer_are_covered(table: Table, clock: Clock) -> None:
+    table.insert(rows(1, 2, 3))
+    table.delete("k = 2")
+    for path in run_paths(table.store):
+        table.store.delete(path)
+    assert tended(table, clock) == IndexReport(covered=1, runs=1)
+    (run,) = index(table)
+    assert set(run.paths.to_pylist()) == live_paths(table)
+    assert run.rows.tolist() == [3]  # dead rows count: the index is of the file
+    assert tended(table, clock) == IndexReport(runs=1)
+
+
+def test_runs_of_the_same_size_are_merged(table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 4)
+    monkeypatch.setattr(key_runs, "_MERGED_ENTRIES", 8)
+    for number in range(5):
+        table.insert(rows(*range(number, 100, 5)))
+    assert len(index(table)) == 5
+    assert tended(table, clock) == IndexReport(merged=5, runs=1)
+    (run,) = index(table)
+    assert set(run.paths.to_pylist()) == live_paths(table)
+    assert len(run) == 100
+    found = run.find(table_codes(range(100)))
+    assert sorted(found.places.tolist()) == list(range(100))
+    files = load(table.store).files().adds
+    for place, file, position in zip(found.places, found.files, found.positions, strict=True):
+        number = int(place) % 5
+        assert run.paths[int(file)].as_py() == files["path"][number].as_py()
+        assert position == place // 5
+
+
+def table_codes(keys: range) -> Any:
+    key = IndexedKey("t", ("k",), "", 1)
+    return key.codes(pa.table({"k": pa.array(keys, pa.int64())}))
+
+
+def test_a_merge_leaves_out_files_that_are_not_live(table: Table, clock: Clock) -> None:
+    for key in range(3):
+        table.insert(rows(key))
+    table.overwrite(rows(7))
+    for key in range(8, 11):
+        table.insert(rows(key))
+    clock.ms += HOUR_MS
+    assert tended(table, clock) == IndexReport(merged=4, runs=4)
+    assert {path for run in index(table)[:1] for path in run.paths.to_pylist()} == live_paths(table)
+    clock.ms += 48 * HOUR_MS
+    assert tended(table, clock) == IndexReport(deleted=3, runs=1)
+
+
+def test_a_run_of_a_transaction_in_flight_stays(table: Table, clock: Clock) -> None:
+    table.insert(rows(1))
+    in_flight = table.begin().insert(rows(2))
+    clock.ms += 23 * HOUR_MS
+    assert tended(table, clock) == IndexReport(runs=2)
+    in_flight.commit()
+    assert {path for run in index(table) for path in run.paths.to_pylist()} == live_paths(table)
+
+
+def test_what_is_no_run_goes_once_it_is_old(table: Table, clock: Clock) -> None:
+    table.insert(rows(1))
+    table.store.put_if_absent(f"{key_runs.KEYS_FOLDER}/torn.run", b"torn")
+    table.store.put_if_absent(f"{key_runs.KEYS_FOLDER}/note.txt", b"mine")
+    assert tended(table, clock).deleted == 0
+    clock.ms += 48 * HOUR_MS
+    assert tended(table, clock) == IndexReport(deleted=1, runs=1)
+    assert "note.txt" in table.store.names(key_runs.KEYS_FOLDER)
+
+
+def test_a_merge_that_is_stopped_leaves_nothing(table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 4)
+    monkeypatch.setattr(key_runs, "_MERGED_ENTRIES", 8)
+    for number in range(4):
+        table.insert(rows(*range(number, 40, 4)))
+    before = sorted(run_paths(table.store))
+    work = tend_index(table.store, load(table.store), clock)
+    for _ in range(3):
+        next(work)
+    work.close()
+    assert sorted(run_paths(table.store)) == before
+
+
+def test_a_damaged_run_is_written_again(table: Table, clock: Clock) -> None:
+    for key in range(4):
+        table.insert(rows(key))
+    path = min(run_paths(table.store))
+    content = bytearray(table.store.read(path))
+    content[0] ^= 1
+    table.store.delete(path)
+    table.store.put_if_absent(path, bytes(content))
+    assert tended(table, clock).merged == 0
+    assert tended(table, clock) == IndexReport(covered=1, merged=4, runs=1)
+    assert {name for run in index(table) for name in run.paths.to_pylist()} == live_paths(table)
+
+
+def test_a_table_without_an_index_is_left_alone(clock: Clock) -> None:
+    plain = new_table(memory_store(clock), SCHEMA, system=clock)
+    plain.insert(rows(1))
+    assert tended(plain, clock) == IndexReport()
+    assert run_paths(plain.store) == []
