@@ -30,7 +30,7 @@ from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from tidelog.log.read.key_index import index_of
+from tidelog.log.read.key_index import Located, index_of
 from tidelog.log.read.keys import Keys
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
@@ -174,25 +174,24 @@ class KeyMatcher(RowMatcher):
 
         First those that the table's index has, and then those that are found in the other files.
         """
-        located, rest = self.indexed(self.candidates(self._keys.predicate()))
-        yield from located
-        yield from self.scanned(rest)
-
-    def indexed(self, files: pa.Table) -> tuple[list[Matches], pa.Table]:
-        """The rows that the key index has, if the table has one, and the files that it does not cover."""
-        index = index_of(self._writer.store, self._writer.indexed_key, self._keys.names)
-        if index is None:
-            return [], files
-        located, is_left = index.locate(files, self._keys.table)
-        matches = []
+        files = self.candidates(self._keys.predicate())
+        located, is_left = self.located(files)
         for found in located:
-            self._physical_rows[found.add.path] = found.rows
             row_ids = np.full(len(found.positions), NEW_ROW)
             if self._id_field:
                 rows = self.read(found.add, pa.schema(self._id_field), BitMap64(found.positions))
                 row_ids = np.concatenate([self._row_ids(pa.Table.from_batches([batch])) for _, batch in rows])
-            matches.append(Matches(found.add, found.positions, found.places, row_ids))
-        return matches, files.filter(pa.array(is_left))
+            yield Matches(found.add, found.positions, found.places, row_ids)
+        yield from self.scanned(files.filter(pa.array(is_left)))
+
+    def located(self, files: pa.Table) -> tuple[list[Located], BoolArray]:
+        """The rows that the key index has, if the table has one, and which files it does not cover."""
+        index = index_of(self._writer.store, self._writer.indexed_key, self._keys.names)
+        if index is None:
+            return [], np.ones(files.num_rows, dtype=bool)
+        located, is_left = index.locate(files, self._keys.table)
+        self._physical_rows |= {found.add.path: found.rows for found in located}
+        return located, is_left
 
     def scanned(self, files: pa.Table) -> Iterator[Matches]:
         """The rows that are found by reading the key columns of files."""

@@ -138,8 +138,19 @@ class SparkUpsert:
             return _nothing(0)
         pairs = Pairs(count, new.num_rows)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
-        candidates = file_parts(matcher.candidates(keys.predicate()))
-        found = _flat(run(self._spark, partial(_find, head, writer, keys), candidates))
+        files = matcher.candidates(keys.predicate())
+        located, is_left = matcher.located(files)
+        found: list[Found] = []
+        if matcher.vectors and not writer.tracked:
+            # Neither the rows nor their ids have to be read.
+            found = [
+                Found(_deletion(matcher, entry.add, entry.positions), entry.places, np.full(len(entry.places), NEW_ROW))
+                for entry in located
+            ]
+        else:
+            is_left[[entry.place for entry in located]] = True
+        rest = file_parts(files.filter(pa.array(is_left)))
+        found += _flat(run(self._spark, partial(_find, head, writer, keys), rest))
         follows = [pairs.followed(entry.places, entry.row_ids) for entry in found]
         if not adds and not found:
             return _nothing(count)
@@ -208,9 +219,13 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _find(head: Head, writer: DataWriter, keys: Keys, part: FilePart) -> list[Found]:
     matcher = KeyMatcher(state_of(head, writer, part.rows), writer, keys)
     return [
-        Found(matcher.delete(Matched(add, BitMap64(positions), pa.table({}))), places, row_ids)
-        for add, positions, places, row_ids in matcher.found()
+        Found(_deletion(matcher, add, positions), places, row_ids)
+        for add, positions, places, row_ids in matcher.scanned(part.rows)
     ]
+
+
+def _deletion(matcher: KeyMatcher, add: AddFile, positions: Int64Array) -> RowDelete:
+    return matcher.delete(Matched(add, BitMap64(positions), pa.table({})))
 
 
 def _old_changes(

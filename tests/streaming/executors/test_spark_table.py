@@ -21,6 +21,7 @@ from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
 from tidelog.log import Table
+from tidelog.log.data.key_runs import run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
@@ -78,6 +79,24 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
     for data, arguments in calls:
         on_spark = methodcaller("overwrite", frame_of(spark, data), **arguments)
         twins.check(methodcaller("overwrite", data, **arguments), on_spark)
+
+
+@pytest.mark.parametrize("kind", lanes.full_but(["vectors", "copies"], KINDS))
+def test_upserts_by_an_index(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    """The first files have no run of the index, those of the upserts have one."""
+    made = filled(tmp_path, kind)
+    made.set_properties({"tidelog.primaryKey": "k"})
+    twins = Twins(spark, tmp_path, made)
+    calls: list[tuple[list[dict[str, Any]], str | None]] = [
+        (rows(range(4, 40)), None),
+        (rows(range(30, 50), "b"), None),
+        (rows(range(3, 45, 2), "c"), "v > 200"),
+        (rows([99]), "k = 99"),
+    ]
+    for data, delete_where in calls:
+        on_spark = methodcaller("upsert", frame_of(spark, data), delete_where=delete_where)
+        twins.check(methodcaller("upsert", data, delete_where=delete_where), on_spark)
+    assert run_paths(twins.other.store)
 
 
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
