@@ -19,6 +19,7 @@ class Chore(StrEnum):
     """What upkeep does."""
 
     CHECKPOINT = "checkpoint"
+    KEY_INDEX = "key index"
     EXPIRE = "expire"
     LISTING = "vacuum by listing"
     VACUUM = "vacuum from the log"
@@ -27,6 +28,8 @@ class Chore(StrEnum):
 CLEAN_UPS = (Chore.EXPIRE, Chore.LISTING, Chore.VACUUM)
 # What leaves the table is in the log, and reading that is cheap. Only files that no commit ever named need a listing.
 PERIODS_MS = {Chore.EXPIRE: _DAY_MS, Chore.VACUUM: _DAY_MS, Chore.LISTING: 7 * _DAY_MS}
+# Each commit writes a run or two, and small ones are merged in fours.
+_COMMITS_OF_INDEX = 8
 # A shorter retention is kept as well as a long one: what is old enough goes within half of it. This is the least.
 _LEAST_PERIOD_MS = 60_000
 # Tables that a daemon sees for the first time are cleaned up within this time.
@@ -61,6 +64,11 @@ class TableAge:
 def checkpoint_is_due(version: int, checkpoint: int | None, interval: int) -> bool:
     """Whether `interval` commits or more have to be replayed on top of the checkpoint; None: there is no checkpoint."""
     return version - (-1 if checkpoint is None else checkpoint) >= interval
+
+
+def index_is_due(version: int, tended: int | None) -> bool:
+    """Whether a key index that was tended at a version has so many new runs that it is worth a look; None: never."""
+    return tended is None or version - tended >= _COMMITS_OF_INDEX
 
 
 def due_ms(chore: Chore, age: TableAge, last: LastTime | None, retention_ms: int, now_ms: int) -> int | None:

@@ -35,6 +35,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import properties
 from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.log_records import event
+from tidelog.log.operations.tend_index import IndexReport, tend_index
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import pointed_version
@@ -121,7 +122,8 @@ class _Running:
 class _Known:
     """What is known of one table.
 
-    `checkpoint` is the version of its newest checkpoint; None: not looked for yet. `record_read_s` is when the record
+    `checkpoint` is the version of its newest checkpoint; None: not looked for yet. `tended` is the version at which its
+    key index was tended, None: not yet. `record_read_s` is when the record
     was read. `held_by` are the consumers that the newest expiry and the newest vacuum waited for.
     """
 
@@ -131,16 +133,18 @@ class _Known:
     record: UpkeepRecord = field(default_factory=UpkeepRecord)
     record_read_s: float | None = None
     checkpoint: int | None = None
+    tended: int | None = None
     held_by: dict[type, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Upkeep:
-    """Keeps one table: writes checkpoints, expires history, deletes files that no version needs.
+    """Keeps one table: writes checkpoints, expires history, deletes files that no version needs, tends its key index.
 
     A checkpoint is written once `delta.checkpointInterval` commits have come since the last one. History is expired and
     the table is vacuumed from the log alone once a day, and vacuumed by listing once a week, with the table's own
-    retentions, if the table has `tidelog.cleanUp`. All of it is safe next to writers, readers and other daemons; it
-    waits for registered consumers. The process can be killed at any moment.
+    retentions, if the table has `tidelog.cleanUp`. The key index is tended after every eighth commit. All of it is
+    safe next to writers, readers and other daemons; it waits for registered consumers. The process can be killed at any
+    moment.
 
     Args:
         system: The clock to use; tests replace it.
@@ -154,6 +158,7 @@ class Upkeep:
         self._clean_up = clean_up
         self._state: _Known | None = None
         self._running: _Running | None = None
+        self._tending: Pieces[IndexReport] | None = None
 
     @property
     def errors(self) -> tuple[UpkeepError, ...]:
@@ -169,6 +174,8 @@ class Upkeep:
         found = [] if self._running is None else [self._running.chore]
         if self._checkpoint_seems_due(table, known):
             found.append(Chore.CHECKPOINT)
+        if self._tending is not None or self._index_seems_due(table, known):
+            found.append(Chore.KEY_INDEX)
         return (*found, *(chore for chore in self._clean_ups_due(table, known) if chore not in found))
 
     def run(self, table: Table) -> UpkeepReport:
@@ -183,6 +190,7 @@ class Upkeep:
         known = self._take_up(table)
         began_s = self._system.monotonic_s()
         checkpoint = self._checkpointed(table, known)
+        key_index = self._tended(table, known, began_s)
         expiry: ExpiryReport | None = None
         vacuum: VacuumReport | None = None
         while True:
@@ -202,12 +210,13 @@ class Upkeep:
             checkpoint=checkpoint,
             expiry=expiry,
             vacuum=vacuum,
-            running=None if self._running is None else self._running.chore,
+            running=self._goes_on(),
             upcoming=self._upcoming(table, known),
             clean_up=self._cleans(table),
             retentions=retentions(table.properties),
             held_by=tuple(sorted(set().union(*known.held_by.values()))),
             errors=known.troubles.take(),
+            key_index=key_index,
         )
 
     def stop(self) -> None:
@@ -215,6 +224,14 @@ class Upkeep:
         if self._running is not None:
             self._running.work.close()
             self._running = None
+        if self._tending is not None:
+            self._tending.close()
+            self._tending = None
+
+    def _goes_on(self) -> Chore | None:
+        if self._running is not None:
+            return self._running.chore
+        return None if self._tending is None else Chore.KEY_INDEX
 
     def _take_up(self, table: Table) -> _Known:
         """What is known of the table; nothing, if it is another one than before."""
@@ -252,6 +269,41 @@ class Upkeep:
         known.troubles.worked(Chore.CHECKPOINT)
         known.checkpoint = table.version
         return table.version
+
+    # --- the key index ---
+
+    def _index_seems_due(self, table: Table, known: _Known) -> bool:
+        has_index = bool(properties.indexed_key(table.properties))
+        return has_index and due.index_is_due(table.version, known.tended) and known.troubles.may_try(Chore.KEY_INDEX)
+
+    def _tended(self, table: Table, known: _Known, began_s: float) -> IndexReport | None:
+        """Tend the key index if that is due, or go on with it. Returns the report if that is done."""
+        if self._tending is None:
+            if not self._index_seems_due(table, known):
+                return None
+            self._tending = tend_index(table.store, table.at().state, self._system)
+            known.tended = table.version
+        try:
+            while True:
+                next(self._tending)
+                if self._system.monotonic_s() - began_s >= self._budget_s:
+                    return None
+        except StopIteration as end:
+            known.troubles.worked(Chore.KEY_INDEX)
+            report: IndexReport = end.value
+            if report.did_anything:
+                said = event("index_tended", table=table.path, **msgspec.to_builtins(report))
+                _LOGGER.info("%s: the key index has %d runs", table.path, report.runs, extra=said)
+            self._tending = None
+            return report
+        except _GONE:
+            self._tending = None
+            raise
+        except _FAILURES as error:
+            self._tending = None
+            known.troubles.failed(Chore.KEY_INDEX, error)
+            known.tended = None
+            return None
 
     # --- clean-ups ---
 
@@ -346,6 +398,8 @@ class Upkeep:
         newest = -1 if known.checkpoint is None else known.checkpoint
         checkpoint = Upcoming(Chore.CHECKPOINT, None, f"at version {max(newest + interval, table.version + 1)}")
         timed, waiting = [], [checkpoint]
+        if properties.indexed_key(table.properties):
+            waiting.append(Upcoming(Chore.KEY_INDEX, None, "after every eighth commit"))
         for chore in CLEAN_UPS if self._cleans(table) else ():
             at_ms = self._due_ms(table, known, chore)
             if at_ms is None:

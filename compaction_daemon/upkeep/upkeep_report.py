@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.compaction_daemon.upkeep.retentions import Retention
 from tidelog.log import ExpiryReport, VacuumReport
+from tidelog.log.operations.tend_index import IndexReport
 from tidelog.log.system import utc_text
 
 
@@ -63,6 +66,7 @@ class UpkeepReport:
         retentions: The retentions in force, and where they come from.
         held_by: The consumers that the newest clean-ups waited for.
         errors: What fails now.
+        key_index: What was done for the key index; None if nothing was due, or it goes on.
     """
 
     path: str
@@ -75,12 +79,15 @@ class UpkeepReport:
     retentions: tuple[Retention, ...]
     held_by: tuple[str, ...]
     errors: tuple[UpkeepError, ...]
+    key_index: IndexReport | None = None
 
     @property
     def did_anything(self) -> bool:
         """Whether something was written or deleted, or goes on in the next call."""
         cleaned = [report for report in (self.expiry, self.vacuum) if report is not None]
-        return self.checkpoint is not None or self.running is not None or any(each.did_anything for each in cleaned)
+        is_tended = self.key_index is not None and self.key_index.did_anything
+        is_cleaned = any(each.did_anything for each in cleaned)
+        return self.checkpoint is not None or self.running is not None or is_tended or is_cleaned
 
     @property
     def files_deleted(self) -> int:
@@ -94,6 +101,7 @@ class UpkeepReport:
             "checkpoint": self.checkpoint,
             "expiry": None if self.expiry is None else self.expiry.to_dict(),
             "vacuum": None if self.vacuum is None else self.vacuum.to_dict(),
+            "key_index": None if self.key_index is None else msgspec.to_builtins(self.key_index),
             "running": self.running,
             "upcoming": [
                 {"chore": each.chore, "at": None if each.at is None else utc_text(each.at), "why": each.why}

@@ -14,6 +14,7 @@ from tidelog.compaction_daemon import Upkeep
 from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
+from tidelog.log.data import key_runs
 from tidelog.log.errors import (
     StoreUnavailableError,
     TableNotFoundError,
@@ -21,6 +22,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.actions import encode_action
 from tidelog.log.operations.drop_table import drop
+from tidelog.log.operations.tend_index import IndexReport
 from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import REAL_SYSTEM
@@ -56,6 +58,41 @@ def test_nothing_due_sends_no_request(clock: Both) -> None:
         assert not upkeep.run(table).did_anything
         assert upkeep.due(table) == ()
     assert store.count == before
+
+
+def test_a_key_index_is_tended_after_every_eighth_commit(clock: Both) -> None:
+    store = Requests(memory_store(clock))
+    table = new_table(store, properties={**RETENTIONS, "tidelog.primaryKey": "n"}, system=clock)
+    upkeep = Upkeep(system=clock)
+    reports = []
+    for number in range(20):
+        table.insert(numbers([number]))
+        reports.append(upkeep.run(table))
+        assert upkeep.due(table) == ()
+    tended = {place: report.key_index for place, report in enumerate(reports) if report.key_index is not None}
+    assert tended == {0: IndexReport(runs=1), 8: IndexReport(merged=9, runs=1), 16: IndexReport(merged=8, runs=2)}
+    assert [report.did_anything for report in reports].count(True) == 2
+    before = store.count
+    assert not upkeep.run(table).did_anything
+    assert store.count == before
+
+
+def test_tending_a_key_index_goes_on_in_the_next_call(clock: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 1)
+    monkeypatch.setattr(key_runs, "_MERGED_ENTRIES", 1)
+    table = new_table(memory_store(clock), properties={**RETENTIONS, "tidelog.primaryKey": "n"}, system=clock)
+    for number in range(8):
+        table.insert(numbers([number]))
+    upkeep = Upkeep(system=clock, budget_s=0)
+    reports = []
+    while upkeep.due(table):
+        reports.append(upkeep.run(table))
+    assert [report.running for report in reports[:-1]] == [Chore.KEY_INDEX] * (len(reports) - 1)
+    assert len(reports) > 8
+    assert reports[-1].key_index == IndexReport(merged=8, runs=1)
+    upkeep.run(table)
+    table.upsert(numbers([3]))
+    assert sorted(read_numbers(table)) == list(range(8))
 
 
 def test_a_table_that_does_not_change_comes_to_rest(clock: Both) -> None:
