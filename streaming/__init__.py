@@ -10,6 +10,7 @@ table(spark, "/data/events").delete("day < '2024-01-01'")
 table(spark, "/data/events").compact("major")
 
 read(spark, "/data/events")
+lookup(spark, batch, "/data/customers", on=["customer_id"])
 changes(spark, "/data/events", after=12)
 
 `sink/` is the sink; `datasource/` is `format("tidelog")`, with `feed_planning/` for its streams; `feed` is the change
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.streaming.datasource.register import register
     from tidelog.streaming.datasource.source import TidelogDataSource
     from tidelog.streaming.datasource.sql_statements import sql
+    from tidelog.streaming.executors.lookup import lookup
     from tidelog.streaming.executors.prerequisites import require_java, require_spark
     from tidelog.streaming.executors.spark_executor import SparkExecutor
     from tidelog.streaming.executors.spark_table import SparkTable, table
@@ -54,6 +56,7 @@ __all__ = [
     "Throttle",
     "TidelogDataSource",
     "changes",
+    "lookup",
     "observed",
     "read",
     "register",
@@ -75,6 +78,7 @@ _HOMES = {
     "Throttle": "sink.throttle",
     "TidelogDataSource": "datasource.source",
     "changes": "jvm_reading.tables",
+    "lookup": "executors.lookup",
     "observed": "monitoring.observed",
     "read": "jvm_reading.tables",
     "register": "datasource.register",

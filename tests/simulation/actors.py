@@ -225,10 +225,7 @@ class Create(Job):
                 actor.world.url,
                 SCHEMA,
                 partition_by=["p"] if setting.partitioned else [],
-                properties={
-                    "delta.enableDeletionVectors": setting.vectors,
-                    "delta.enableChangeDataFeed": setting.feed,
-                },
+                properties=setting.properties,
             )
         except TableExistsError:
             return Told.IDLE, None

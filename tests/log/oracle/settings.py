@@ -45,6 +45,15 @@ class Setting:
     partitioned: bool = False
 
     @property
+    def properties(self) -> dict[str, object]:
+        """The table's properties. Half of the kinds have an index of their keys."""
+        return {
+            "delta.enableDeletionVectors": self.vectors,
+            "delta.enableChangeDataFeed": self.feed,
+            **({"tidelog.primaryKey": "k"} if self.partitioned else {}),
+        }
+
+    @property
     def name(self) -> str:
         words = ["vectors" if self.vectors else "copies", "feed" * self.feed, "partitions" * self.partitioned]
         return ", ".join(word for word in words if word)
@@ -68,12 +77,8 @@ def _built(setting: Setting) -> tuple[dict[str, tuple[bytes, int]], int]:
     """The files of a table with three data files and dead rows in two of them, and the number of ids used."""
     system = Steady()
     store = MemoryStore(memory_url(), system=system)
-    properties: dict[str, object] = {
-        "delta.enableDeletionVectors": setting.vectors,
-        "delta.enableChangeDataFeed": setting.feed,
-    }
     partition_by = ["p"] if setting.partitioned else []
-    table = new_table(store, SCHEMA, partition_by=partition_by, properties=properties, system=system)
+    table = new_table(store, SCHEMA, partition_by=partition_by, properties=setting.properties, system=system)
     for keys, partition in (((1, 2, 3, 4), 1), ((5, 6), 1), ((7, 8, 9), 2)):
         table.insert([{"k": key, "p": partition, "v": key * 10} for key in keys])
     table.delete("k = 2 or k = 8")

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.log.cleanup.support import AT_ONCE
-from tests.log.operations.changing_rows import rows
+from tests.log.operations.changing_rows import SCHEMA, rows
 from tests.streaming.executors.twins import Twins, filled, frame_of
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.errors import DuplicateKeyError, PredicateError, SchemaMismatchError
-from tidelog.streaming import SparkExecutor, sql, table
+from tidelog.streaming import SparkExecutor, lookup, sql, table
 from tidelog.streaming.executors import tasks
 from tidelog.streaming.executors.session import is_connect, is_local, parallelism
 
@@ -63,6 +63,14 @@ def test_statements_in_sql(connect: SparkSession, tmp_path: Path) -> None:
     rows_now = sorted(tuple(row.values()) for row in made.at().scan().to_arrow().to_pylist())
     assert rows_now == [(1, "x"), (2, "a"), (3, "b"), (9, "y")]
     assert sql(connect, "SELECT 1 AS one").collect() == [(1,)]
+
+
+def test_a_lookup(connect: SparkSession, tmp_path: Path) -> None:
+    made = Table.create(str(tmp_path / "a table"), SCHEMA, properties={"tidelog.primaryKey": "k"})
+    made.insert(rows(range(5)))
+    batch = connect.createDataFrame([(3, "c"), (9, "i")], "k long, letter string")
+    found = lookup(connect, batch, made.path, on=["k"], columns=["v"])
+    assert sorted(tuple(row) for row in found.collect()) == [(3, "c", 30), (9, "i", None)]
 
 
 def test_a_compaction_by_the_executors(connect: SparkSession, tmp_path: Path) -> None:
