@@ -20,7 +20,9 @@ from tests.simulation.world import World
 from tidelog.compaction_daemon import CompactionReport, compact
 from tidelog.compaction_daemon.compaction.compaction_report import NOTHING
 from tidelog.log import Committed, Superseded, Table, Transaction
+from tidelog.log.cleanup.pieces import finished
 from tidelog.log.commit.result import committed
+from tidelog.log.data.key_runs import run_paths
 from tidelog.log.errors import (
     CommitStateUnknownError,
     CorruptLogError,
@@ -32,6 +34,7 @@ from tidelog.log.errors import (
     TableReplacedError,
     TidelogError,
 )
+from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.statements import run_statement
 
 Outcome: TypeAlias = tuple[Told, int | None]
@@ -164,6 +167,22 @@ class Vacuum(Job):
         table = actor.table().refresh()
         record.table_id = table.id
         table.vacuum(older_than=CLEAN_UP_AGE)
+        return Told.IDLE, None
+
+
+@dataclass(frozen=True)
+class Index(Job):
+    """Deletes some runs of the key index, as anybody may at any time, and tends the index."""
+
+    keeps: int = 1
+
+    def run(self, actor: Actor, record: Record) -> Outcome:
+        table = actor.table().refresh()
+        record.table_id = table.id
+        for path in sorted(run_paths(table.store))[self.keeps :: 2]:
+            table.store.delete(path)
+        if self.keeps:
+            finished(tend_index(table.store, table.at().state, actor.process.system))
         return Told.IDLE, None
 
 

@@ -94,6 +94,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         *_daemons(Random(-2_000_000_011 - seed)),
         *_upkeep(Random(-3_000_000_019 - seed)),
         *steppers,
+        *(_index_keepers(Random(-5_000_000_029 - seed)) if setting.partitioned else ()),
     )
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
@@ -234,6 +235,19 @@ def _steppers(random: Random) -> tuple[Plan, ...]:
         )
         found.append(actors.Plan(f"stepper-{number}", steps))
     return tuple(found)
+
+
+def _index_keepers(random: Random) -> tuple[Plan, ...]:
+    """Who tends the key index, and loses parts of it, in two worlds of three that have one."""
+    from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() < 1 / 3:
+        return ()
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, DAY_MS, 3 * DAY_MS)))
+    jobs = (
+        actors.Index(keeps=random.choice((0, 1, 1)), after_ms=random.choice(gaps)) for _ in range(random.randint(2, 6))
+    )
+    return (actors.Plan("index", tuple(jobs)),)
 
 
 class _Draw:
