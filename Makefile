@@ -160,7 +160,7 @@ demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench
-bench: bench-log bench-conflict bench-sink bench-feed bench-compaction ## run all benchmarks; each prints JSON lines, and a table on stderr
+bench: bench-log bench-conflict bench-sink bench-feed bench-compaction bench-upsert ## run all benchmarks; each prints JSON lines, and a table on stderr
 
 .PHONY: bench-log
 bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
@@ -181,6 +181,10 @@ bench-feed: setup ## measure reading rows and changes beside deltalake, Polars a
 .PHONY: bench-compaction
 bench-compaction: setup ## measure compaction beside deltalake and delta-spark; BENCHARGS="--no-delta" for less
 	@$(RUN) $(BIN)/python -m benchmarks.compaction $(BENCHARGS)
+
+.PHONY: bench-upsert
+bench-upsert: setup ## measure upserts by key beside deltalake and delta-spark; BENCHARGS="--rows 1000000" for less
+	@$(RUN) $(BIN)/python -m benchmarks.upsert $(BENCHARGS)
 
 
 # The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.

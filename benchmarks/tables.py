@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,57 @@ def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> P
 def with_rows(rows: int, files: int, kind: str) -> Path:
     """A table with data files, written by tidelog. `kind` is `numbers`, `text`, or `deleted`: with deletion vectors."""
     return _cached(f"rows-{rows}-{files}-{kind}", lambda path: _write_rows(path, rows, files, kind))
+
+
+# The rows of each file of `keyed`.
+KEYED_FILE_ROWS = 1_000_000
+
+
+def keyed(rows: int) -> Path:
+    """A table with the primary key `id` in random order, and an index of it, whose runs are merged."""
+
+    def make(path: Path) -> None:
+        from tidelog.log import Table
+        from tidelog.log.cleanup.pieces import finished
+        from tidelog.log.operations.tend_index import tend_index
+        from tidelog.log.state.loader import load
+        from tidelog.log.system import REAL_SYSTEM
+
+        shutil.rmtree(path)  # `Table.create` makes it
+        write_keyed(path, rows, max(1, rows // KEYED_FILE_ROWS), is_indexed=True)
+        table = Table.open(str(path))
+        finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
+
+    return _cached(f"keyed-{rows}", make)
+
+
+def keyed_for_peers(rows: int) -> Path:
+    """The same rows in a table of the protocol (1, 2), into which every engine can merge."""
+    older = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
+
+    def make(path: Path) -> None:
+        shutil.rmtree(path)  # `Table.create` makes it
+        write_keyed(path, rows, max(1, rows // KEYED_FILE_ROWS), is_indexed=False, properties=older)
+
+    return _cached(f"keyed-{rows}-peers", make)
+
+
+def write_keyed(
+    path: Path, rows: int, files: int, *, is_indexed: bool, properties: Mapping[str, object] | None = None
+) -> None:
+    """Write the table of `keyed`, in so many inserts, with an index or without."""
+    import numpy as np
+    import pyarrow as pa
+
+    from tidelog.log import Table
+
+    randomness = np.random.default_rng(1)
+    schema = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("k", pa.int64())])
+    own = {"tidelog.primaryKey": "id", "tidelog.keyIndex": is_indexed, **(properties or {})}
+    table = Table.create(str(path), schema, properties=own)
+    for ids in np.array_split(randomness.permutation(rows), files):
+        values = {"id": ids, "v": randomness.random(len(ids)), "k": randomness.integers(0, 1000, len(ids))}
+        table.insert(pa.table(values))
 
 
 def small_files(rows: int, files: int) -> Path:

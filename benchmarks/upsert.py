@@ -1,0 +1,193 @@
+"""Upserts by key: `make bench-upsert`; `BENCHARGS="--rows 1000000"` for one size, `--no-spark` without delta-spark.
+
+A batch of random keys, nine of ten of which are in the table, is upserted by each engine into its own copy of one
+table, in turns: with the key index, without it, by deltalake's merge and delta-spark's MERGE. Then what the index
+costs: when rows are written, on disk, and when its runs are merged; and what a read costs after the upserts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import tables
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Report, run_parts
+from benchmarks.peers import spark_session
+from benchmarks.timing import timed
+from tidelog.log import Table
+from tidelog.log.cleanup.pieces import finished
+from tidelog.log.data.key_runs import KEYS_FOLDER
+from tidelog.log.operations.tend_index import tend_index
+from tidelog.log.state.loader import load
+from tidelog.log.system import REAL_SYSTEM
+
+# tidelog's figure without the index, which stands beside the peers.
+WITHOUT = "without_index"
+ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
+# Of a batch's keys, this share is in the table.
+_KNOWN = 10 / 11
+# In milliseconds, for 1,000 keys, by the rows of the table.
+_GOALS = {1_000_000: 40.0, 10_000_000: 50.0, 100_000_000: 60.0}
+_WARM_UP = 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The rows of the tables, those of the batches, and the number of measurements of each engine."""
+
+    rows: Sequence[int] = (1_000_000, 10_000_000, 100_000_000)
+    batch: int = 1000
+    large_batch: int = 100_000
+    repetitions: int = 7
+    slow_repetitions: int = 2
+
+
+QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1)
+CASES = ("small", "large", "costs")
+
+
+class UpsertBench:
+    """The groups of cases, each a method named in CASES."""
+
+    def __init__(self, report: Report, sizes: Sizes, spark: Any) -> None:
+        self._report = report
+        self._sizes = sizes
+        self._spark = spark
+        self._random = np.random.default_rng(7)
+
+    def small(self) -> None:
+        """Upsert a small batch, and read the table and one key afterwards."""
+        for rows in self._sizes.rows:
+            with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+                ways = self._ways(rows, Path(folder))
+                found = self._in_turn(ways, rows, self._sizes.batch)
+                name = f"{self._sizes.batch:,} keys into {rows:,} rows"
+                goal = Goal(_GOALS[rows], TIDELOG) if rows in _GOALS else None
+                self._report.figure(name, "ms", found, goal)
+                self._after(Path(folder), rows)
+
+    def large(self) -> None:
+        """Upsert a large batch into the largest table."""
+        rows = self._sizes.rows[-1]
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            found = self._in_turn(self._ways(rows, Path(folder)), rows, self._sizes.large_batch)
+            goal = Goal(0.05) if DELTA_SPARK in found else None
+            self._report.figure(
+                f"{self._sizes.large_batch:,} keys into {rows:,} rows", "ms", found, goal, peer=DELTA_SPARK
+            )
+
+    def costs(self) -> None:
+        """What the index costs to write, to merge and to keep."""
+        rows = self._sizes.rows[min(1, len(self._sizes.rows) - 1)]
+        parts = max(1, rows // tables.KEYED_FILE_ROWS)
+        spans: dict[str, list[float]] = {TIDELOG: [], WITHOUT: []}
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            for repetition in range(_WARM_UP + self._sizes.slow_repetitions):
+                for engine, is_indexed in ((TIDELOG, True), (WITHOUT, False)):
+                    path = Path(folder) / f"{engine}-{repetition}"
+                    with timed() as spent:
+                        tables.write_keyed(path, rows, parts, is_indexed=is_indexed)
+                    if repetition >= _WARM_UP:
+                        spans[engine].append(spent["seconds"])
+            medians = {engine: statistics.median(found) for engine, found in spans.items()}
+            self._report.figure(f"writing {rows:,} rows in {parts} inserts", "s", medians, Goal(1.5), peer=WITHOUT)
+            written = Path(folder) / f"{TIDELOG}-0"
+            size = sum(file.stat().st_size for file in (written / KEYS_FOLDER).iterdir())
+            self._report.figure("bytes of the index for each row", "bytes", {TIDELOG: size / rows}, Goal(20, TIDELOG))
+            table = Table.open(str(written))
+            with timed() as spent:
+                finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
+            self._report.figure(f"merging the runs of {rows:,} rows", "s", {TIDELOG: spent["seconds"]})
+
+    def _after(self, folder: Path, rows: int) -> None:
+        """Read one key by the index and without, and the whole table beside one that has had no upserts."""
+        found: dict[str, float | None] = {}
+        for engine in (TIDELOG, WITHOUT):
+            table = Table.open(str(folder / engine))
+            spans = []
+            for _ in range(_WARM_UP + self._sizes.repetitions):
+                with timed() as spent:
+                    table.get([{"id": int(self._random.integers(rows))}])
+                spans.append(spent["seconds"] * 1000)
+            found[engine] = statistics.median(spans[_WARM_UP:])
+        self._report.figure(f"one key of {rows:,} rows", "ms", found, peer=WITHOUT)
+
+    def _ways(self, rows: int, folder: Path) -> dict[str, Callable[[pa.Table], object]]:
+        """How each engine upserts a batch into its copy of the table."""
+        for engine in ENGINES:
+            source = tables.keyed(rows) if engine in (TIDELOG, WITHOUT) else tables.keyed_for_peers(rows)
+            tables.clone(source, folder / engine)
+        indexed, plain = Table.open(str(folder / TIDELOG)), Table.open(str(folder / WITHOUT))
+        shutil.rmtree(folder / WITHOUT / KEYS_FOLDER)
+        plain.set_properties({"tidelog.keyIndex": False})
+        ways: dict[str, Callable[[pa.Table], object]] = {TIDELOG: indexed.upsert, WITHOUT: plain.upsert}
+        ways[DELTALAKE] = lambda batch: _merged_by_deltalake(folder / DELTALAKE, batch)
+        if self._spark is not None:
+            ways[DELTA_SPARK] = lambda batch: self._merged_by_spark(folder / DELTA_SPARK, batch)
+        return ways
+
+    def _in_turn(self, ways: dict[str, Callable[[pa.Table], object]], rows: int, count: int) -> dict[str, float | None]:
+        """The median milliseconds of each engine. The peers, which take seconds, run less often."""
+        spans: dict[str, list[float]] = {engine: [] for engine in ways}
+        for repetition in range(_WARM_UP + self._sizes.repetitions):
+            for engine, upsert in ways.items():
+                is_slow = engine in (DELTALAKE, DELTA_SPARK)
+                if is_slow and repetition >= _WARM_UP + self._sizes.slow_repetitions:
+                    continue
+                batch = self._batch(rows, count)
+                gc.collect()
+                with timed() as spent:
+                    upsert(batch)
+                if repetition >= _WARM_UP:
+                    spans[engine].append(spent["seconds"] * 1000)
+        return {engine: statistics.median(found) for engine, found in spans.items()}
+
+    def _batch(self, rows: int, count: int) -> pa.Table:
+        keys = self._random.choice(int(rows / _KNOWN), count, replace=False)
+        return pa.table({"id": keys, "v": self._random.random(count), "k": self._random.integers(0, 1000, count)})
+
+    def _merged_by_spark(self, path: Path, batch: pa.Table) -> None:
+        self._spark.createDataFrame(batch.to_pandas()).createOrReplaceTempView("batch")
+        self._spark.sql(
+            f"MERGE INTO delta.`{path}` AS t USING batch AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+
+def _merged_by_deltalake(path: Path, batch: pa.Table) -> None:
+    from deltalake import DeltaTable
+
+    merge = DeltaTable(str(path)).merge(batch, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.upsert", description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="*", help="the rows of the tables")
+    parser.add_argument("--only", default="", help=f"measure the parts with this in their names: {', '.join(CASES)}")
+    parser.add_argument("--no-spark", action="store_true", help="without delta-spark")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: only check that it runs")
+    given = parser.parse_args()
+    sizes = QUICK if given.quick else Sizes(tuple(given.rows) if given.rows else Sizes.rows)
+    tables.CACHE.mkdir(parents=True, exist_ok=True)
+    report = Report("upsert", engines=ENGINES)
+    report.machine()
+    spark = None if given.no_spark else spark_session(memory="4g")
+    run_parts(UpsertBench(report, sizes, spark), CASES, given.only)
+    report.end(quick=given.quick)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

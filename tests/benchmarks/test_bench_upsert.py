@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import REPOSITORY
+
+CASES = {
+    "machine",
+    "10 keys into 1,000 rows",
+    "one key of 1,000 rows",
+    "10 keys into 5,000 rows",
+    "one key of 5,000 rows",
+    "100 keys into 5,000 rows",
+    "writing 5,000 rows in 1 inserts",
+    "bytes of the index for each row",
+    "merging the runs of 5,000 rows",
+}
+
+
+@pytest.mark.full
+def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.upsert", "--quick", "--no-spark"]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["case"] for line in lines} == CASES
+    assert {line["bench"] for line in lines} == {"upsert"}
+    for line in lines:
+        if "keys into" in line["case"]:
+            assert line["tidelog"] > 0
+            assert line["without_index"] > 0
+            assert line["deltalake"] > 0
