@@ -8,17 +8,19 @@ run covers are left to a scan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.key_runs import Hits, IndexedKey, UnusableRunError, forget, open_runs
 from tidelog.log.format.actions import AddFile
+from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
@@ -113,6 +115,47 @@ class KeyIndex:
             if len(positions):
                 located.append(Located(place, add, positions, places, int(rows_of[place])))
         return located
+
+
+# Looking up keys is worth its request only if files can be left out.
+_FEW_FILES = 2
+
+
+def without_misses(
+    store: Store, key: IndexedKey | None, files: pa.Table, predicate: Expression, schema: pa.Schema
+) -> pa.Table:
+    """Live files without those that have no row with a key which the predicate asks for, as far as an index knows.
+
+    The predicate must ask for a whole number or a text in the only column of the key: `id = 7 AND ...`, `id IN (...)`.
+    """
+    if key is None or len(key.names) > 1 or files.num_rows < _FEW_FILES:
+        return files
+    (name,) = key.names
+    values = _asked(predicate, name)
+    kind = schema.field(name).type
+    known = str if pt.is_string(kind) else int if pt.is_integer(kind) else None
+    if not values or not all(type(value) is known for value in values):
+        return files
+    try:
+        keys = pa.table({name: pa.array(list(values), kind)})
+    except (pa.ArrowException, OverflowError):
+        return files  # no value of the column is so large
+    located, is_left = KeyIndex(store, key).locate(files, keys)
+    is_left[[found.place for found in located]] = True
+    return files.filter(pa.array(is_left))
+
+
+def _asked(predicate: Expression, name: str) -> set[Any] | None:
+    """The values that a column must have one of; None if the predicate does not say it."""
+    match predicate:
+        case And(left, right):
+            return _asked(left, name) or _asked(right, name)
+        case In(Column((column,)), values) if column == name:
+            return {value for value in values if value is not None}
+        case Comparison("=", Column((column,)), Literal(value)) | Comparison("=", Literal(value), Column((column,))):
+            return {value} if column == name else None
+        case _:
+            return None
 
 
 def index_of(store: Store, key: IndexedKey | None, names: Sequence[str]) -> KeyIndex | None:

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import predicate
+from tidelog.log.data.key_runs import IndexedKey
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.presentable import did_you_mean, presentable, printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_state, wholly_matching
+from tidelog.log.read.key_index import without_misses
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.state.loader import LogState
@@ -224,14 +226,18 @@ class Scan(RowReader):
             return Pruned(values.files, values.files.num_rows, values)
         return prune_state(self._state, tree, self._table_schema, self._metadata)
 
-    @property
+    @cached_property
     def files(self) -> pa.Table:
         """The files that can hold rows of the scan, with the columns of the `add` action."""
-        return self._pruned.files
+        tree, files = self._selection.tree, self._pruned.files
+        if tree is None:
+            return files
+        key = IndexedKey.of(self._metadata, self._table_schema)
+        return without_misses(self._store, key, files, tree, self._table_schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`, file by file as they are consumed."""
-        yield from self._read(self._pruned.files, self._selection)
+        yield from self._read(self.files, self._selection)
 
     def count(self) -> int:
         """Count the rows, without opening files whose statistics have the count.
@@ -240,7 +246,7 @@ class Scan(RowReader):
         statistics show that all of the file's rows match. Of the other files, only the columns of the predicate are
         read.
         """
-        files, tree = self._pruned.files, self._selection.tree
+        files, tree = self.files, self._selection.tree
         values = self._pruned.values
         if values.files is not files:
             values = FileValues(files)
@@ -259,11 +265,14 @@ class Scan(RowReader):
         pruned, totals = self._pruned, self._state.head.totals
         total = self._state.files().adds.num_rows if totals is None else totals.num_files
         columns = printable(", ".join(self._selection.read_schema.names) or "none")
+        missed = pruned.files.num_rows - self.files.num_rows
+        by_index = [f"dropped by the key index: {missed}"] if missed else []
         return "\n".join(
             [
-                f"files: {pruned.files.num_rows} of {total}",
+                f"files: {self.files.num_rows} of {total}",
                 f"dropped by partition values: {total - pruned.in_partitions}",
                 f"dropped by statistics: {pruned.in_partitions - pruned.files.num_rows}",
+                *by_index,
                 f"columns read: {columns}",
                 f"predicate: {printable(self._selection.where or 'none')}",
             ]

@@ -143,6 +143,44 @@ def test_an_index_changes_no_rows(kind: str, *, mischief: bool) -> None:
         assert not runs(tables[1].store)
 
 
+@pytest.mark.parametrize("kind", ["one number", "a text"])
+def test_a_scan_by_keys_leaves_files_out(kind: str) -> None:
+    table = made("one number" if kind == "a text" else kind, is_indexed=True)
+    if kind == "a text":
+        table.set_properties({"tidelog.primaryKey": "part"})
+    for number in range(8):
+        table.insert([{"k": key * 10 + number, "part": f"{key * 10 + number}", "v": number} for key in range(5)])
+    table.delete("k = 21")
+    column = "part" if kind == "a text" else "k"
+    quote = "'" if kind == "a text" else ""
+    for where, rows, files in [
+        (f"{column} = {quote}12{quote}", 1, 1),
+        (f"{quote}12{quote} = {column} AND v < 7", 1, 1),
+        (f"v < 2 AND {column} IN ({quote}10{quote}, {quote}32{quote}, {quote}21{quote}, NULL)", 1, 1),
+        (f"{column} IN ({quote}10{quote}, {quote}30{quote}, {quote}32{quote})", 3, 2),
+        (f"{column} = {quote}77777{quote}", 0, 0),
+        (f"{column} > {quote}12{quote} AND {column} < {quote}14{quote}", 1, None),
+        (f"{column} = {quote}12{quote} OR v = 1", 5, None),
+        (f"NOT {column} = {quote}12{quote}", 38, None),
+    ]:
+        scan = table.scan(where)
+        assert scan.to_arrow().num_rows == scan.count() == rows, where
+        assert files is None or scan.files.num_rows == files, where
+    assert "dropped by the key index: " in table.scan(f"{column} = {quote}14{quote}").explain()
+    for path in runs(table.store)[::2]:
+        table.store.delete(path)
+    assert table.scan(f"{column} = {quote}12{quote}").count() == 1
+
+
+def test_values_that_are_no_keys_leave_no_file_out() -> None:
+    table = made("one number", is_indexed=True)
+    for number in range(5):
+        table.insert([{"k": key * 10 + number, "part": "a", "v": number} for key in range(5)])
+    assert table.scan("k = 12.0").count() == 1
+    assert table.scan("k = 99999999999999999999").count() == 0
+    assert table.scan("k IN (NULL)").count() == 0
+
+
 class _Watched(Around):
     """Remembers which files are opened, and refuses to store runs if told so."""
 
