@@ -34,6 +34,7 @@ from tidelog.log.predicate import Expression
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from tidelog.log.read.key_index import without_misses
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
 from tidelog.log.state import files
@@ -216,7 +217,11 @@ class _RowChange(RowMatcher):
 
     def matches(self) -> Iterator[Matched]:
         """The files with matching rows, and those rows."""
-        for add in files.to_adds(self.candidates(self.predicate)):
+        candidates = self.candidates(self.predicate)
+        candidates = without_misses(
+            self._writer.store, self._writer.indexed_key, candidates, self.predicate, self.schema
+        )
+        for add in files.to_adds(candidates):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:
                 yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))

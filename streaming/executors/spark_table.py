@@ -23,6 +23,7 @@ from tidelog.log.operations.delete_update import stage_delete, stage_update
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_state
+from tidelog.log.read.key_index import without_misses
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
@@ -282,7 +283,8 @@ class SparkTable:
 def _candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
-    return prune_state(state, tree, writer.schema, writer.metadata).files
+    files = prune_state(state, tree, writer.schema, writer.metadata).files
+    return without_misses(writer.store, writer.indexed_key, files, tree, writer.schema)
 
 
 def _stage_part(head: Head, writer: DataWriter, stage: Stage, part: FilePart) -> Staged:

@@ -217,6 +217,17 @@ def test_an_upsert_opens_no_data_file(watched: tuple[Table, _Watched]) -> None:
     assert table.scan().count() == 51
 
 
+def test_a_change_by_a_key_opens_the_file_of_the_key(watched: tuple[Table, _Watched]) -> None:
+    table, store = watched
+    for start in (1, 201, 401):
+        table.insert([{"k": key, "part": "a", "v": 0} for key in range(start, 1000, 2 * start)])
+    store.opened.clear()
+    assert table.delete("k = 22").version == 6
+    assert table.update("k = 2 AND v = 0", {"v": "5"}).version == 7
+    assert len({path for path in store.opened if path.endswith(".parquet")}) <= 1
+    assert table.scan("k IN (2, 22)").to_arrow()["v"].to_pylist() == [5]
+
+
 def test_a_file_without_a_run_is_read(watched: tuple[Table, _Watched]) -> None:
     table, store = watched
     store.refuses_runs = True
