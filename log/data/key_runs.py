@@ -14,13 +14,15 @@ columns and their types.
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
+import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -51,6 +53,10 @@ _SMALL_BLOCKS = 64
 # The most blocks that a lookup has in memory: 64 to 96 MB.
 _MOST_BLOCKS = 8192
 _MOST_OPEN = 256
+# Of a run in an object store, so many ranges are asked for by one lookup; for more it is copied to this machine.
+_MOST_REQUESTS = 32
+_COPIED_FROM = 2**20
+_COPIED_AT_ONCE = 2**24
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 
@@ -270,6 +276,27 @@ class Hits:
         )
 
 
+class _LocalCopy:
+    """A temporary file without a name, which is gone once nobody uses it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._file = tempfile.TemporaryFile(prefix="tidelog-")  # noqa: SIM115 - closed with the object
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._file.flush()
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, size: int, start: int) -> bytes:
+        return os.pread(self._file.fileno(), size, start)
+
+
 class KeyRun:
     """An open run. Thread-safe."""
 
@@ -279,6 +306,8 @@ class KeyRun:
         self._name = f"the run {path} of {store.url}"
         self._words = key.words
         self._source = store.open_input(path)
+        # A small file was fetched whole.
+        self._is_far = store.small_reads_at_once > 1 and self._source.size() > _COPIED_FROM
         try:
             head, blocks_size = self._head()
         except (ValueError, KeyError, struct.error, pa.ArrowException) as error:
@@ -316,6 +345,16 @@ class KeyRun:
             message = "its head is damaged"
             raise ValueError(message)
         return pa.ipc.open_stream(arrow_input(content)).read_all(), blocks_size
+
+    def _copied(self) -> Any:
+        """The run in a temporary file, where a reader of the store mostly waits: it never changes."""
+        size, start = self._source.size(), 0
+        copy = _LocalCopy(size)
+        while start < size:
+            content = self._read(start, min(_COPIED_AT_ONCE, size - start))
+            copy.write(content)
+            start += len(content)
+        return copy
 
     def _read(self, start: int, size: int) -> bytes:
         found = self._source.read_at(size, start) if start >= 0 else b""
@@ -385,7 +424,13 @@ class KeyRun:
     def _loaded(self, touched: Int64Array) -> _Entries:
         """Read blocks, neighbours together, and check them."""
         parts = []
-        for blocks in np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1):
+        ranges = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
+        if self._is_far and len(ranges) > _MOST_REQUESTS:
+            try:
+                self._source, self._is_far = self._copied(), False
+            except (TidelogError, OSError, ValueError) as error:
+                raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
+        for blocks in ranges:
             if not len(blocks):
                 continue
             is_tail = bool(self._tail) and blocks[-1] == len(self._fences) - 1

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.log.faults import Around
 from tests.randomness import seed
 from tidelog.log.data import key_runs
 from tidelog.log.data.key_runs import FileKeys, IndexedKey, KeyRun, UnusableRunError, open_runs, write_run
 from tidelog.log.format.actions import Format, Metadata
+from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
 
 STORES = itertools.count()
@@ -148,6 +150,49 @@ def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         torn.put_if_absent(PATH, content[:length])
         with pytest.raises(UnusableRunError):
             KeyRun(torn, PATH, key).find(codes)
+
+
+class _Far(Around):
+    """A store whose readers mostly wait. It counts their requests."""
+
+    small_reads_at_once = 8
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.requests = 0
+
+    def open_input(self, path: str) -> Any:
+        return _FarFile(self, super().open_input(path))
+
+
+class _FarFile:
+    def __init__(self, store: _Far, inner: Any) -> None:
+        self._store = store
+        self._inner = inner
+        self.size = inner.size
+
+    def read_at(self, size: int, start: int) -> Any:
+        self._store.requests += 1
+        return self._inner.read_at(size, start)
+
+
+def test_a_run_in_an_object_store_is_copied_for_a_lookup_of_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 4)
+    monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 2)
+    monkeypatch.setattr(key_runs, "_COPIED_FROM", 1000)
+    monkeypatch.setattr(key_runs, "_COPIED_AT_ONCE", 700)
+    store, key = _Far(new_store()), key_of("number")
+    write_run(store, PATH, key, [FileKeys("a", table([(number * 2,) for number in range(1000)], ["number"]))])
+    (run,) = open_runs(store, key)
+    few = key.codes(table([(number,) for number in range(0, 2000, 400)], ["number"]))
+    store.requests = 0
+    assert sorted(run.find(few).positions.tolist()) == [0, 200, 400, 600, 800]
+    assert store.requests <= 10
+    many = key.codes(table([(number,) for number in range(0, 2000, 20)], ["number"]))
+    assert sorted(run.find(many).positions.tolist()) == list(range(0, 1000, 10))
+    copied = store.requests
+    assert sorted(run.find(many).positions.tolist()) == list(range(0, 1000, 10))
+    assert store.requests == copied
 
 
 def test_a_run_that_was_deleted_is_not_there() -> None:
