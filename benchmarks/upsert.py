@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks import tables
 from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Report, run_parts
@@ -34,6 +35,8 @@ from tidelog.log.system import REAL_SYSTEM
 
 # tidelog's figure without the index, which stands beside the peers.
 WITHOUT = "without_index"
+# And that of an append of the same rows.
+APPEND = "append"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
@@ -54,7 +57,7 @@ class Sizes:
 
 
 QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1)
-CASES = ("small", "large", "costs")
+CASES = ("small", "large", "costs", "sink")
 
 
 class UpsertBench:
@@ -109,6 +112,32 @@ class UpsertBench:
             with timed() as spent:
                 finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
             self._report.figure(f"merging the runs of {rows:,} rows", "s", {TIDELOG: spent["seconds"]})
+
+    def sink(self) -> None:
+        """Micro-batches of a sink that upserts, beside those of one that appends."""
+        if self._spark is None:
+            return
+        from tidelog.streaming import Sink
+
+        rows, count = self._sizes.rows[0], self._sizes.batch
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            given = Path(folder) / "in"
+            given.mkdir()
+            batches = _WARM_UP + 2 * self._sizes.repetitions
+            for number in range(batches):
+                pq.write_table(self._batch(rows, count), given / f"{number:03}.parquet")
+            found: dict[str, float | None] = {}
+            for mode in ("append", "upsert"):
+                path = tables.clone(tables.keyed(rows), Path(folder) / mode)
+                stream = self._spark.readStream.schema("id long, v double, k long").option("maxFilesPerTrigger", 1)
+                writer = stream.parquet(str(given)).writeStream.foreachBatch(Sink(str(path), mode=mode))
+                query = writer.option("checkpointLocation", f"{folder}/{mode}-cp").trigger(availableNow=True).start()
+                query.awaitTermination()
+                spans = [each["durationMs"]["addBatch"] for each in query.recentProgress if each["numInputRows"]]
+                found[mode] = statistics.median(spans[_WARM_UP:])
+        figures = {TIDELOG: found["upsert"], APPEND: found["append"]}
+        name = f"a sink's upsert of {count:,} rows into {rows:,} rows"
+        self._report.figure(name, "ms", figures, Goal(1.5), peer=APPEND)
 
     def _after(self, folder: Path, rows: int) -> None:
         """Read one key by the index and without, and the whole table beside one that has had no upserts."""
@@ -181,7 +210,7 @@ def main() -> int:
     given = parser.parse_args()
     sizes = QUICK if given.quick else Sizes(tuple(given.rows) if given.rows else Sizes.rows)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=ENGINES)
+    report = Report("upsert", engines=(*ENGINES, APPEND))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)
