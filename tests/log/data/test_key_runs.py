@@ -80,6 +80,7 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == 4:
         monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 2)
         monkeypatch.setattr(key_runs, "_MOST_BLOCKS", 3)
+        monkeypatch.setattr(key_runs, "_WRITTEN_ENTRIES", 7)
 
 
 @pytest.mark.usefixtures("block")
