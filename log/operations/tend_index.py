@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -76,18 +77,26 @@ def tend_index(store: Store, state: LogState, system: System) -> Pieces[IndexRep
         return IndexReport()
     files = state.files().adds
     runs = open_runs(store, key)
-    deleted = _deleted(store, state, system, [run.path for run in runs if not _live(run, files).any()], runs)
+    dead = [run.path for run, live in _live(runs, files) if not live.any()]
+    deleted = _deleted(store, state, system, dead, runs)
     yield
     covered = yield from _cover(store, state, system, key, runs)
     merged = 0
-    for group in _groups([run for run in open_runs(store, key) if _live(run, files).any()]):
-        merged += yield from _merged(store, system, key, group, files)
+    for group in _groups([pair for pair in _live(open_runs(store, key), files) if pair[1].any()]):
+        merged += yield from _merged(store, system, key, group)
     return IndexReport(covered, merged, deleted, len(open_runs(store, key)))
 
 
-def _live(run: KeyRun, files: pa.Table) -> BoolArray:
-    """Which files of a run are live."""
-    return np.asarray(pc.is_in(run.paths, value_set=files["path"].combine_chunks()))
+# A run, and which of its files are live.
+_Pair: TypeAlias = tuple[KeyRun, BoolArray]
+
+
+def _live(runs: Sequence[KeyRun], files: pa.Table) -> list[_Pair]:
+    paths = pa.chunked_array([run.paths for run in runs], pa.string())
+    is_live = np.asarray(pc.is_in(paths, value_set=files["path"].combine_chunks()))
+    return (
+        list(zip(runs, np.split(is_live, np.cumsum([len(run.rows) for run in runs])[:-1]), strict=True)) if runs else []
+    )
 
 
 def _deleted(store: Store, state: LogState, system: System, dead: Sequence[str], runs: Sequence[KeyRun]) -> int:
@@ -140,29 +149,28 @@ def _keys_of(store: Store, file: DataFile, key: IndexedKey, state: LogState) -> 
         return None
 
 
-def _groups(runs: Sequence[KeyRun]) -> Iterator[list[KeyRun]]:
+def _groups(runs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
     """The runs to merge with each other: those of about the same size, if there are enough."""
-    tiers: dict[int, list[KeyRun]] = {}
-    for run in runs:
+    tiers: dict[int, list[_Pair]] = {}
+    for run, live in runs:
         tier, size = 0, len(run)
         while size >= _FACTOR:
             tier, size = tier + 1, size // _FACTOR
-        tiers.setdefault(tier, []).append(run)
+        tiers.setdefault(tier, []).append((run, live))
     for found in tiers.values():
-        if len(found) >= (_OF_LARGE if max(map(len, found)) >= _LARGE else _OF_SMALL):
+        if len(found) >= (_OF_LARGE if max(len(run) for run, _ in found) >= _LARGE else _OF_SMALL):
             yield found
 
 
-def _merged(store: Store, system: System, key: IndexedKey, runs: Sequence[KeyRun], files: pa.Table) -> Pieces[int]:
+def _merged(store: Store, system: System, key: IndexedKey, group: Sequence[_Pair]) -> Pieces[int]:
     """Merge runs, and delete them. Returns how many there were."""
-    kept = []
+    runs, kept = [run for run, _ in group], []
     seen: set[str] = set()
-    for run in runs:
-        own = _live(run, files)
+    for run, live in group:
         # Two runs can cover one file: one is enough.
-        own &= np.array([path not in seen for path in run.paths.to_pylist()], dtype=bool)
-        seen.update(run.paths.to_pylist())
-        kept.append(own)
+        paths = run.paths.to_pylist()
+        kept.append(live & np.array([path not in seen for path in paths], dtype=bool))
+        seen.update(paths)
     try:
         yield from merge_runs(store, new_run_path(system), key, runs, kept)
     except UnusableRunError as error:
