@@ -20,6 +20,7 @@ from tidelog.log.commit.result import committed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.operations.delete_update import stage_delete, stage_update
+from tidelog.log.operations.merge_rules import ALL, Rule
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_state
@@ -141,7 +142,16 @@ class SparkTable:
         return self._change_rows(where, partial(stage_update, where=where, assignments=fixed))
 
     def upsert(
-        self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+        self,
+        data: DataFrame,
+        *,
+        keys: Sequence[str] = (),
+        delete_where: str | None = None,
+        other_keys: bool = False,
+        columns: str = ALL,
+        when_matched: Sequence[Rule] = (),
+        when_not_matched: Sequence[Rule] = (),
+        when_not_matched_by_source: Sequence[Rule] = (),
     ) -> Committed:
         """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
 
@@ -149,11 +159,18 @@ class SparkTable:
         data (`localCheckpoint`), so that a statement that starts again writes the same rows; if an executor is lost,
         the statement fails and commits nothing.
 
+        With `columns="partial"` or rules it is `Table.upsert` with these: the driver collects the data, and holds the
+        rows of the table that change.
+
         Args:
             data: The new rows. Each key can occur only once.
             keys: The key's columns, by default those of the table property `tidelog.primaryKey`.
             delete_where: An SQL predicate over the data's columns; a row for which it is true deletes its key.
             other_keys: Whether the keys may differ from `tidelog.primaryKey`; see `Table.upsert`.
+            columns: `all`, or `partial`; see `Table.upsert`.
+            when_matched: Rules for rows of the table with a key of the data; see `Table.upsert`.
+            when_not_matched: Rules for rows of the data with a new key.
+            when_not_matched_by_source: Rules for rows of the table whose key the data does not have.
 
         Returns:
             The commit, with its version and metrics.
@@ -169,6 +186,17 @@ class SparkTable:
             ConflictError: Another commit won each attempt.
         """
         require_frame(data)
+        if columns != ALL or when_matched or when_not_matched or when_not_matched_by_source:
+            return self._table.upsert(
+                data.toArrow(),
+                keys=keys,
+                delete_where=delete_where,
+                other_keys=other_keys,
+                columns=columns,
+                when_matched=when_matched,
+                when_not_matched=when_not_matched,
+                when_not_matched_by_source=when_not_matched_by_source,
+            )
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         held = data.localCheckpoint(eager=False)

@@ -23,9 +23,11 @@ from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
 from tidelog.log import Table
 from tidelog.log.data.key_runs import run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
 from tidelog.streaming import SparkTable, table
+from tidelog.streaming.executors.session import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
 
@@ -79,6 +81,35 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
     for data, arguments in calls:
         on_spark = methodcaller("overwrite", frame_of(spark, data), **arguments)
         twins.check(methodcaller("overwrite", data, **arguments), on_spark)
+
+
+def test_upserts_by_rules_and_of_some_columns(twins: Twins, spark: SparkSession) -> None:
+    """The driver does them, with the same rows and the same errors."""
+    rules: dict[str, Any] = {
+        "when_matched": [("source.k % 2 = 0", "delete"), (None, {"v": "source.v + 1"})],
+        "when_not_matched": [("source.k < 40", "insert")],
+        "when_not_matched_by_source": [("target.part = 'b'", {"v": "0"})],
+    }
+    data = [*rows(range(4, 12)), *rows(range(38, 44), "c")]
+    on_spark = methodcaller("upsert", frame_of(spark, data), keys=["k"], **rules)
+    twins.check(methodcaller("upsert", data, keys=["k"], **rules), on_spark)
+    some = [{"k": 5, "v": 7}, {"k": 77, "v": 8}]
+    frame = spark.createDataFrame([(row["k"], row["v"]) for row in some], "k long, v int")
+    partial_on_spark = methodcaller("upsert", frame, keys=["k"], columns="partial")
+    twins.check(methodcaller("upsert", some, keys=["k"], columns="partial"), partial_on_spark)
+    with pytest.raises(ConfigurationError):
+        twins.spark.upsert(frame, keys=["k"], columns="some")
+
+
+def test_times_of_partial_rows_do_not_depend_on_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    made = Table.create(str(tmp_path / "times"), schema, properties={"tidelog.primaryKey": "k"})
+    made.insert([{"k": 1, "at": None, "v": 1}])
+    with session_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        frame = spark.sql("SELECT 1L AS k, TIMESTAMP '2026-01-01 00:00:00Z' AS at")
+        table(spark, made.path).upsert(frame, columns="partial")
+    (row,) = made.refresh().scan().to_arrow().to_pylist()
+    assert row == {"k": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "v": 1}
 
 
 @pytest.mark.parametrize("kind", lanes.full_but(["vectors", "copies"], KINDS))
