@@ -20,7 +20,9 @@ import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
 from weakref import WeakKeyDictionary
@@ -49,10 +51,11 @@ _MAGIC = b"tidekey1"
 # The sizes of the blocks and of the head, the checksum of the head, and the magic.
 _TRAILER = struct.Struct("<QQI8s")
 # Runs up to this number of blocks stay in memory once they are read.
-_SMALL_BLOCKS = 64
+_SMALL_BLOCKS = 16
 # The most blocks that a lookup has in memory: 64 to 96 MB.
 _MOST_BLOCKS = 8192
-_MOST_OPEN = 256
+# The most runs of a store that are known at a time: of small ones some 200 MB.
+_MOST_OPEN = 1024
 # Of a run in an object store, so many ranges are asked for by one lookup; for more it is copied to this machine.
 _MOST_REQUESTS = 32
 _COPIED_FROM = 2**20
@@ -64,9 +67,11 @@ _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 class UnusableRunError(Exception):
     """The run at `path` is damaged, gone, or of another table or key. Its files count as not covered."""
 
-    def __init__(self, path: str, message: str) -> None:
+    def __init__(self, path: str, message: str, *, is_final: bool = True) -> None:
         super().__init__(message)
         self.path = path
+        # Not so if the store did not answer, or if the run was merged with others meanwhile.
+        self.is_final = is_final
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,9 @@ class IndexedKey:
 
         Nested columns, and those of floating point, which have values that are equal and look different, have none.
         """
-        names = properties.indexed_key(metadata.configuration)
-        if not names or not set(names) <= set(schema.names):
+        spelled = {name.lower(): name for name in schema.names}
+        names = tuple(spelled.get(name.lower(), "") for name in properties.indexed_key(metadata.configuration))
+        if not names or "" in names:
             return None
         kinds = [schema.field(name).type for name in names]
         if not all(any(is_kind(kind) for is_kind in (*_FIXED_WIDTH, *_HASHED)) for kind in kinds):
@@ -96,15 +102,22 @@ class IndexedKey:
 
     def codes(self, rows: pa.Table) -> Int64Array:
         """The codes of rows without nulls in the key: an array of `words` lines with a number for each row."""
-        columns = [rows[name].combine_chunks() for name in self.names]
+        # One by one: all texts together can be more than one array holds.
+        batches = rows.select(self.names).to_batches()
+        none = np.zeros((self.words, 0), dtype=np.int64)
+        return (
+            np.concatenate([none, *map(self._codes, batches)], axis=1) if len(batches) != 1 else self._codes(batches[0])
+        )
+
+    def _codes(self, rows: pa.RecordBatch) -> Int64Array:
         if self.words == 1:
-            (column,) = columns
+            column = rows.column(0)
             if pt.is_dictionary(column.type):
                 column = column.dictionary_decode()
             if pt.is_date32(column.type):
                 column = column.cast(pa.int32())
             return np.asarray(column.cast(pa.int64())).reshape(1, -1)
-        return row_hashes(columns, rows.num_rows, seeds=self._seeds).view(np.int64)
+        return row_hashes(rows.columns, rows.num_rows, seeds=self._seeds).view(np.int64)
 
     @property
     def _seeds(self) -> Seeds:
@@ -310,11 +323,13 @@ class KeyRun:
         self.path = path
         self._name = f"the run {path} of {store.url}"
         self._words = key.words
-        self._source = store.open_input(path)
-        # A small file was fetched whole.
-        self._is_far = store.small_reads_at_once > 1 and self._source.size() > _COPIED_FROM
+        self._store = store
+        source = store.open_input(path)
+        # A file in an object store is no open file here, and opening it is a request.
+        self._far = source if store.small_reads_at_once > 1 and source.size() > _COPIED_FROM else None
+        self._copy: _LocalCopy | None = None
         try:
-            head, blocks_size = self._head()
+            head, blocks_size = self._head(source)
         except (ValueError, KeyError, struct.error, pa.ArrowException) as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
         metadata = {name.decode(): value.decode() for name, value in (head.schema.metadata or {}).items()}
@@ -334,39 +349,40 @@ class KeyRun:
         ):
             raise UnusableRunError(self.path, f"{self._name} has other sizes than its head says")
         self._all: _Entries | None = None
+        if len(self._fences) <= _SMALL_BLOCKS:
+            self._all = self._loaded(np.arange(len(self._fences)), source)
 
     def __len__(self) -> int:
         """How many entries it has."""
         return (len(self._fences) - bool(self._tail)) * BLOCK + self._tail
 
-    def _head(self) -> tuple[pa.Table, int]:
-        size = self._source.size()
-        blocks_size, head_size, checksum, magic = _TRAILER.unpack(self._read(size - _TRAILER.size, _TRAILER.size))
+    def _head(self, source: Any) -> tuple[pa.Table, int]:
+        size = source.size()
+        trailer = _part(source, size - _TRAILER.size, _TRAILER.size)
+        blocks_size, head_size, checksum, magic = _TRAILER.unpack(trailer)
         if magic != _MAGIC or blocks_size + head_size + _TRAILER.size != size:
             message = "it is torn, or no run"
             raise ValueError(message)
-        content = self._read(blocks_size, head_size)
+        content = _part(source, blocks_size, head_size)
         if zlib.crc32(content) != checksum:
             message = "its head is damaged"
             raise ValueError(message)
         return pa.ipc.open_stream(arrow_input(content)).read_all(), blocks_size
 
-    def _copied(self) -> Any:
-        """The run in a temporary file, where a reader of the store mostly waits: it never changes."""
-        size, start = self._source.size(), 0
-        copy = _LocalCopy(size)
-        while start < size:
-            content = self._read(start, min(_COPIED_AT_ONCE, size - start))
-            copy.write(content)
-            start += len(content)
-        return copy
-
-    def _read(self, start: int, size: int) -> bytes:
-        found = self._source.read_at(size, start) if start >= 0 else b""
-        if len(found) != size:
-            message = "it ends early"
-            raise ValueError(message)
-        return bytes(found)
+    def _opened(self, ranges: int) -> Any:
+        """What to read so many ranges from. It is not kept open, as a process can have many runs."""
+        if self._far is None:
+            return self._store.open_input(self.path)
+        if self._copy is None and ranges > _MOST_REQUESTS:
+            # A reader of the store mostly waits, and the run never changes.
+            size, start = self._far.size(), 0
+            copy = _LocalCopy(size)
+            while start < size:
+                content = _part(self._far, start, min(_COPIED_AT_ONCE, size - start))
+                copy.write(content)
+                start += len(content)
+            self._copy = copy
+        return self._far if self._copy is None else self._copy
 
     def find(self, codes: Int64Array) -> Hits:
         """The entries with one of `codes`, an array of a line for each word. Raises UnusableRunError."""
@@ -419,22 +435,16 @@ class KeyRun:
             chosen = (touched.reshape(-1, 1) * BLOCK + np.arange(BLOCK)).ravel()
             chosen = chosen[chosen < len(self)]
             return _Entries(self._all.codes[:, chosen], self._all.files[chosen], self._all.positions[chosen])
-        if self._all is not None:
-            return self._all
-        if len(self._fences) <= _SMALL_BLOCKS:
-            self._all = self._loaded(np.arange(len(self._fences)))
-            return self._blocks(touched)
-        return self._loaded(touched)
+        return self._loaded(touched) if self._all is None else self._all
 
-    def _loaded(self, touched: Int64Array) -> _Entries:
+    def _loaded(self, touched: Int64Array, source: Any = None) -> _Entries:
         """Read blocks, neighbours together, and check them."""
         parts = []
         ranges = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
-        if self._is_far and len(ranges) > _MOST_REQUESTS:
-            try:
-                self._source, self._is_far = self._copied(), False
-            except (TidelogError, OSError, ValueError) as error:
-                raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
+        try:
+            source = self._opened(len(ranges)) if source is None else source
+        except (TidelogError, OSError, ValueError) as error:
+            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}", is_final=False) from error
         for blocks in ranges:
             if not len(blocks):
                 continue
@@ -444,22 +454,32 @@ class KeyRun:
             for count, length in ((whole, BLOCK), (int(is_tail), self._tail)):
                 if count:
                     width = self._width // BLOCK * length
-                    parts.append(
-                        self._checked(start, count, width, blocks[whole:] if length != BLOCK else blocks[:whole])
-                    )
+                    own = blocks[whole:] if length != BLOCK else blocks[:whole]
+                    parts.append(self._checked(source, start, count, width, own))
                     start += count * width
         entries = [_Entries.of_blocks(content, self._words, length) for content, length in parts]
         return _Entries.joined(entries) if entries else _Entries.none(self._words)
 
-    def _checked(self, start: int, count: int, width: int, blocks: Int64Array) -> tuple[np.ndarray, int]:
+    def _checked(self, source: Any, start: int, count: int, width: int, blocks: Int64Array) -> tuple[np.ndarray, int]:
         try:
-            content = np.frombuffer(self._read(start, count * width), dtype=np.uint8).reshape(count, width)
-        except (TidelogError, OSError, ValueError, pa.ArrowException) as error:
+            content = np.frombuffer(_part(source, start, count * width), dtype=np.uint8).reshape(count, width)
+        except (TidelogError, OSError) as error:
+            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}", is_final=False) from error
+        except (ValueError, pa.ArrowException) as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
         for block, row in zip(blocks, content, strict=True):
             if zlib.crc32(row.data) != self._sums[block]:
                 raise UnusableRunError(self.path, f"{self._name} is damaged in block {block}")
         return content, width // (self._width // BLOCK)
+
+
+def _part(source: Any, start: int, size: int) -> bytes:
+    """A part of an open file. Raises ValueError if the file is shorter."""
+    found = source.read_at(size, start) if start >= 0 else b""
+    if len(found) != size:
+        message = "it ends early"
+        raise ValueError(message)
+    return bytes(found)
 
 
 # The open runs of each store, by their path and key; None for one that cannot be used.
@@ -473,9 +493,19 @@ def open_runs(store: Store, key: IndexedKey) -> list[KeyRun]:
     try:
         paths = run_paths(store)
     except (TidelogError, OSError) as error:
-        _LOGGER.warning("the key index of %s cannot be listed: %s", store.url, error)
+        _LOGGER.debug("the key index of %s cannot be listed: %s", store.url, error)
         return []
-    runs = [_opened(store, path, key) for path in paths]
+    listed = set(paths)
+    with _lock:
+        known = _open.setdefault(store, OrderedDict())
+        for place in [place for place in known if place[0] not in listed]:
+            del known[place]
+        are_new = sum((path, key) not in known for path in paths) > 1
+    if are_new and store.small_reads_at_once > 1:
+        with ThreadPoolExecutor(store.small_reads_at_once, "tidelog-keys") as threads:
+            runs = list(threads.map(partial(_opened, store, key), paths))
+    else:
+        runs = [_opened(store, key, path) for path in paths]
     return sorted((run for run in runs if run is not None), key=len, reverse=True)
 
 
@@ -484,13 +514,13 @@ def run_paths(store: Store) -> list[str]:
     return [f"{KEYS_FOLDER}/{name}" for name in store.names(KEYS_FOLDER) if name.endswith(ENDING)]
 
 
-def forget(store: Store, key: IndexedKey, run: KeyRun) -> None:
+def forget(store: Store, key: IndexedKey, path: str) -> None:
     """Do not use a run of this store again."""
     with _lock:
-        _open.setdefault(store, OrderedDict())[run.path, key] = None
+        _open.setdefault(store, OrderedDict())[path, key] = None
 
 
-def _opened(store: Store, path: str, key: IndexedKey) -> KeyRun | None:
+def _opened(store: Store, key: IndexedKey, path: str) -> KeyRun | None:
     place = (path, key)
     with _lock:
         known = _open.setdefault(store, OrderedDict())
@@ -502,6 +532,8 @@ def _opened(store: Store, path: str, key: IndexedKey) -> KeyRun | None:
         run = KeyRun(store, path, key)
     except UnusableRunError as error:
         _LOGGER.debug("%s", error)
+        if not error.is_final:
+            return None
     except (TidelogError, OSError) as error:
         _LOGGER.debug("%s of %s cannot be read: %s", path, store.url, error)
         return None  # it may be readable later

@@ -175,9 +175,8 @@ def _merged(store: Store, system: System, key: IndexedKey, group: Sequence[_Pair
         yield from merge_runs(store, new_run_path(system), key, runs, kept)
     except UnusableRunError as error:
         _LOGGER.warning("%s; its files are read again", error)
-        for run in runs:
-            if run.path == error.path:
-                forget(store, key, run)
+        if error.is_final:
+            forget(store, key, error.path)
         return 0
     for run in runs:
         store.delete(run.path)

@@ -8,6 +8,7 @@ run covers are left to a scan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.key_runs import Hits, IndexedKey, UnusableRunError, forget, open_runs
+from tidelog.log.data.key_runs import Hits, IndexedKey, KeyRun, UnusableRunError, forget, open_runs
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.files import FileValues, to_adds
@@ -48,7 +49,10 @@ class KeyIndex:
     def __init__(self, store: Store, key: IndexedKey) -> None:
         self._store = store
         self._key = key
-        self._runs = open_runs(store, key)
+
+    @cached_property
+    def _runs(self) -> list[KeyRun]:
+        return open_runs(self._store, self._key)
 
     def locate(self, files: pa.Table, keys: pa.Table) -> tuple[list[Located], BoolArray]:
         """The rows of `files`, which are live and have the schema ADD, that have one of `keys`, in the files' order.
@@ -60,14 +64,17 @@ class KeyIndex:
             try:
                 found = self._hits(run_of, number_of, self._key.codes(keys.select(self._key.names)))
             except UnusableRunError as error:
-                _LOGGER.warning("%s; its files are scanned", error)
+                # One that is gone was merged with others meanwhile.
+                if error.is_final:
+                    _LOGGER.warning("%s; its files are scanned", error)
+                    forget(self._store, self._key, error.path)
                 continue
             return self._located(files, found, rows_of), run_of < 0
 
     def _coverage(self, files: pa.Table) -> tuple[Int64Array, Int64Array, Int64Array]:
         """For each file the number of the run that covers it or -1, its number in that run, and its count of rows."""
         nothing = np.full(files.num_rows, -1)
-        if not self._runs or not files.num_rows:
+        if not files.num_rows or not self._runs:
             return nothing, nothing, nothing
         paths = pa.chunked_array([run.paths for run in self._runs], pa.string())
         at = pc.index_in(files["path"], value_set=paths.combine_chunks())
@@ -89,7 +96,6 @@ class KeyIndex:
                 hits = run.find(codes)
             except UnusableRunError:
                 self._runs.remove(run)
-                forget(self._store, self._key, run)
                 raise
             place_of = np.full(len(run.rows), -1)
             own = np.flatnonzero(run_of == number)
