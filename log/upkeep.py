@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 from tidelog.log.cleanup.expire import ExpiryReport, expire_log
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
+from tidelog.log.errors import TidelogError
+from tidelog.log.format import properties
+from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state import checkpointing
 from tidelog.log.state.segment import find_segment
+from tidelog.log.system import logger
 
 if TYPE_CHECKING:
     from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
     from tidelog.compaction_daemon.planning.request import Budget
+
+
+_LOGGER = logger(__name__)
 
 
 class UpkeepMethods(TableReader):
@@ -79,7 +86,19 @@ class UpkeepMethods(TableReader):
 
         table: Any = self  # a Table, which inherits from this class
         request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
-        return compact_opened(table, request, executor, budget)
+        report = compact_opened(table, request, executor, budget)
+        if report.did_anything:
+            self._tend_index()
+        return report
+
+    def _tend_index(self) -> None:
+        """Merge and delete runs of the key index. It is only a hint, so what fails is left to the next time."""
+        if not properties.primary_key(self._state.head.metadata.configuration):
+            return
+        try:
+            finished(tend_index(self._store, self._state, self._system, reads=False))
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("the key index of %s was not tended: %s", self._store.url, error)
 
     def expire(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> ExpiryReport:
         """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
@@ -146,7 +165,7 @@ class UpkeepMethods(TableReader):
             ConflictError, CommitContentionError, CommitStateUnknownError, StoreUnavailableError: The commit failed, as
                 that of any transaction can. Nothing was deleted; run the vacuum again.
         """
-        return finished(
+        report = finished(
             vacuum_files(
                 self._store,
                 self._state.head.metadata.id,
@@ -157,3 +176,6 @@ class UpkeepMethods(TableReader):
                 listing=listing,
             )
         )
+        if listing and not dry_run:
+            self._tend_index()
+        return report

@@ -221,12 +221,15 @@ class Upkeep:
 
     def stop(self) -> None:
         """Leave what is running. It is as if the process had been killed: the next clean-up does the rest."""
-        if self._running is not None:
-            self._running.work.close()
-            self._running = None
+        self._stop_cleaning()
         if self._tending is not None:
             self._tending.close()
             self._tending = None
+
+    def _stop_cleaning(self) -> None:
+        if self._running is not None:
+            self._running.work.close()
+            self._running = None
 
     def _goes_on(self) -> Chore | None:
         if self._running is not None:
@@ -239,7 +242,7 @@ class Upkeep:
             self.stop()
             self._state = _Known(table.id, self._system.now_ms(), Troubles(self._system, table.path))
         elif not self._cleans(table):
-            self.stop()  # the property was set meanwhile
+            self._stop_cleaning()  # the property was set meanwhile
             self._state.troubles.forget(CLEAN_UPS)
         return self._state
 

@@ -52,13 +52,14 @@ def delete_unnamed(store: Store, written: Iterable[str]) -> None:
 
 @contextmanager
 def deleting_on_error(writer: DataWriter) -> Iterator[None]:
-    """Delete the files that `writer` writes within the block if the block fails.
+    """Delete the files that `writer` writes within the block if the block fails. They have one run of the key index.
 
     Raises TableNotFoundError if it fails because the table was dropped meanwhile: a drop deletes such files as well.
     """
     before = len(writer.written)
     try:
-        yield
+        with writer.indexing():
+            yield
     except BaseException as error:
         delete_unnamed(writer.store, writer.written[before:])
         if isinstance(error, PathNotWritableError):

@@ -64,6 +64,10 @@ _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 
 
+# The keys of so many rows, or a few more, are in memory for one run.
+MOST_KEYS = 2**22
+
+
 class UnusableRunError(Exception):
     """The run at `path` is damaged, gone, or of another table or key. Its files count as not covered."""
 

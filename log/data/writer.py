@@ -22,7 +22,7 @@ import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.key_runs import FileKeys, IndexedKey, new_run_path, write_run
+from tidelog.log.data.key_runs import MOST_KEYS, FileKeys, IndexedKey, new_run_path, write_run
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
@@ -324,6 +324,8 @@ class DataWriter:
     written: list[str] = field(default_factory=list, compare=False)
     # The keys of files that have no run yet.
     _keys: list[FileKeys] = field(default_factory=list, compare=False, repr=False)
+    # One for each block of `indexing` that has not ended.
+    _blocks: list[None] = field(default_factory=list, compare=False, repr=False)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -347,13 +349,21 @@ class DataWriter:
     def indexing(self) -> Iterator[None]:
         """Write a run of the key index for the files that are written within the block, if the table has an index.
 
-        Until then their keys are in memory. A file without a run is read when a key is looked up, which is only slower.
+        Until then their keys are in memory, or until they are many. Of blocks within each other the outermost counts. A
+        file without a run is read when a key is looked up, which is only slower.
         """
+        self._blocks.append(None)
         try:
             yield
         except BaseException:
+            self._blocks.pop()
             self._keys.clear()
             raise
+        self._blocks.pop()
+        if not self._blocks:
+            self._write_run()
+
+    def _write_run(self) -> None:
         keys = self._keys[:]
         self._keys.clear()
         if not keys or self.indexed_key is None:
@@ -362,7 +372,7 @@ class DataWriter:
         self.written.append(path)
         try:
             write_run(self.store, path, self.indexed_key, keys)
-        except (TidelogError, OSError) as error:
+        except (TidelogError, OSError, pa.ArrowException, MemoryError) as error:
             _LOGGER.warning("the key index of %s has no run for %d new files: %s", self.store.url, len(keys), error)
 
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
@@ -426,7 +436,7 @@ class DataWriter:
         durable: bool = True,
         layout: Layout = USUAL_LAYOUT,
     ) -> Iterator[NewFile]:
-        """Write one partition's rows as a single file, of which one row group is in memory at a time.
+        """Write one partition's rows as a single file, of which one row group is in memory at a time, and the keys.
 
         Append at least once. The file has its `add` once the block has ended. If not `durable`, the caller syncs it.
         """
@@ -437,6 +447,8 @@ class DataWriter:
         file.end(path, self.system.now_ms(), data_change=data_change)
         if self.indexed_key is not None:
             self._keys.append(file.keys())
+            if sum(keys.rows.num_rows for keys in self._keys) >= MOST_KEYS:
+                self._write_run()
 
     def new_path(self, values: Mapping[str, str | None]) -> str:
         """A path below the table for a new file of a partition."""

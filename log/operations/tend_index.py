@@ -44,8 +44,8 @@ _LOGGER = logger(__name__)
 _FACTOR = 8
 _LARGE = 2**21
 _OF_SMALL, _OF_LARGE = 4, 2
-# How many rows' keys are read for one run.
-_ROWS_AT_ONCE = 2**22
+# How large the keys are that are read for one run, in memory.
+_BYTES_AT_ONCE = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,28 @@ class IndexReport:
         return bool(self.covered or self.merged or self.deleted)
 
 
-def tend_index(store: Store, state: LogState, system: System) -> Pieces[IndexReport]:
+def tend_index(
+    store: Store, state: LogState, system: System, *, reads: bool = True, most_entries: int | None = None
+) -> Pieces[IndexReport]:
     """Do what is due for the key index of a table at a version, which may be an older one by the time it is done.
 
+    Without `reads`, no data file is read, and files without a run stay so. Runs of more than `most_entries` are not
+    merged.
     A file or a run that cannot be read is left for the next time. Raises StoreUnavailableError, PathNotWritableError.
     """
     metadata = state.head.metadata
     key = IndexedKey.of(metadata, columns_of(metadata, store.url))
     if key is None:
-        return IndexReport()
+        return IndexReport(deleted=_delete_all(store))
     files = state.files().adds
     runs = open_runs(store, key)
-    dead = [run.path for run, live in _live(runs, files) if not live.any()]
+    dead = [run for run, live in _live(runs, files) if not live.any()]
     deleted = _deleted(store, state, system, dead, runs)
     yield
-    covered = yield from _cover(store, state, system, key, runs)
+    covered = (yield from _cover(store, state, system, key, runs)) if reads else 0
     merged = 0
-    for group in _groups([pair for pair in _live(open_runs(store, key), files) if pair[1].any()]):
+    alive = [(run, live) for run, live in _live(open_runs(store, key), files) if live.any()]
+    for group in _groups([pair for pair in alive if most_entries is None or len(pair[0]) <= most_entries]):
         merged += yield from _merged(store, system, key, group)
     return IndexReport(covered, merged, deleted, len(open_runs(store, key)))
 
@@ -99,19 +104,33 @@ def _live(runs: Sequence[KeyRun], files: pa.Table) -> list[_Pair]:
     )
 
 
-def _deleted(store: Store, state: LogState, system: System, dead: Sequence[str], runs: Sequence[KeyRun]) -> int:
-    """Delete runs of no live file, and what is no run of this table, if no transaction can be about to commit them."""
+def _deleted(store: Store, state: LogState, system: System, dead: Sequence[KeyRun], runs: Sequence[KeyRun]) -> int:
+    """Delete runs of no live file, and what is no run of this table, if no transaction can be about to commit them.
+
+    So it is if their files have left the table, or if they are old.
+    """
     longest_ms = properties.duration_ms(state.head.metadata.configuration, properties.MAX_TRANSACTION_TIME)
     usable = {run.path for run in runs}
+    removed = state.files().removes
+    gone = [run.path for run, has_left in _live(dead, removed) if has_left.all()]
+    unknown = [path for path in run_paths(store) if path not in usable]
     count = 0
-    for path in [*dead, *(path for path in run_paths(store) if path not in usable)]:
+    for path in [*(run.path for run in dead), *unknown]:
         try:
-            if store.modified_ms(path) < system.now_ms() - longest_ms:
+            if path in gone or store.modified_ms(path) < system.now_ms() - longest_ms:
                 store.delete(path)
                 count += 1
         except FileNotFoundError:
             continue
     return count
+
+
+def _delete_all(store: Store) -> int:
+    """Delete all runs of a table that has no index any more. A writer that does not know it yet leaves one."""
+    paths = run_paths(store)
+    for path in paths:
+        store.delete(path)
+    return len(paths)
 
 
 def _cover(store: Store, state: LogState, system: System, key: IndexedKey, runs: Sequence[KeyRun]) -> Pieces[int]:
@@ -121,20 +140,29 @@ def _cover(store: Store, state: LogState, system: System, key: IndexedKey, runs:
     paths = pa.chunked_array([run.paths for run in runs], pa.string()).combine_chunks()
     is_open = pc.and_(pc.invert(pc.is_in(files.adds["path"], value_set=paths)), pc.is_valid(known))
     waiting: list[FileKeys] = []
-    rows = covered = 0
+    size = covered = 0
     for add in to_adds(files.adds.filter(is_open)):
         found = _keys_of(store, DataFile.of(add), key, state)
         if found is not None:
             waiting.append(found)
-            rows += found.rows.num_rows
-        if rows >= _ROWS_AT_ONCE:
-            write_run(store, new_run_path(system), key, waiting)
-            covered += len(waiting)
-            waiting, rows = [], 0
+            size += found.rows.nbytes
+        if size >= _BYTES_AT_ONCE:
+            covered += _written(store, system, key, waiting)
+            waiting, size = [], 0
         yield
-    if waiting:
-        write_run(store, new_run_path(system), key, waiting)
-    return covered + len(waiting)
+    return covered + _written(store, system, key, waiting)
+
+
+def _written(store: Store, system: System, key: IndexedKey, files: Sequence[FileKeys]) -> int:
+    """Write a run. Returns the number of its files: 0 if their keys do not fit into memory."""
+    if not files:
+        return 0
+    try:
+        write_run(store, new_run_path(system), key, files)
+    except (pa.ArrowException, MemoryError) as error:
+        _LOGGER.warning("the keys of %d files of %s have no run: %s", len(files), store.url, error)
+        return 0
+    return len(files)
 
 
 def _keys_of(store: Store, file: DataFile, key: IndexedKey, state: LogState) -> FileKeys | None:

@@ -17,17 +17,19 @@ from pyroaring import BitMap64
 
 from tidelog.log import predicate
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.cleanup.pieces import finished
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.conform import match_names
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
+from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.key_index import Located, index_of
@@ -36,6 +38,9 @@ from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.loader import LogState
+from tidelog.log.system import logger
+
+_LOGGER = logger(__name__)
 
 UPSERT_METRICS = (
     "numSourceRows",
@@ -51,6 +56,10 @@ UPSERT_METRICS = (
 
 # The id of a row that no table row had before.
 NEW_ROW = -1
+
+# With more runs of the key index than this, an upsert merges those that have no more entries than that.
+_MANY_RUNS = 64
+_SMALL_RUN = 2**18
 
 # Files are looked up together up to this number of rows, so that the keys are not hashed once for every small file.
 _JOINED_ROWS = 500_000
@@ -190,8 +199,18 @@ class KeyMatcher(RowMatcher):
         if index is None:
             return [], np.ones(files.num_rows, dtype=bool)
         located, is_left = index.locate(files, self._keys.table)
+        if index.num_runs > _MANY_RUNS:
+            self._merge_runs()
         self._physical_rows |= {found.add.path: found.rows for found in located}
         return located, is_left
+
+    def _merge_runs(self) -> None:
+        """Merge the small runs of the index, which a daemon would do otherwise. What fails is left to the next time."""
+        store, system = self._writer.store, self._writer.system
+        try:
+            finished(tend_index(store, self._state, system, reads=False, most_entries=_SMALL_RUN))
+        except (TidelogError, OSError) as error:
+            _LOGGER.debug("the key index of %s was not tended: %s", store.url, error)
 
     def scanned(self, files: pa.Table) -> Iterator[Matches]:
         """The rows that are found by reading the key columns of files."""

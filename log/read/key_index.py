@@ -54,6 +54,11 @@ class KeyIndex:
     def _runs(self) -> list[KeyRun]:
         return open_runs(self._store, self._key)
 
+    @property
+    def num_runs(self) -> int:
+        """How many runs the index has."""
+        return len(self._runs)
+
     def locate(self, files: pa.Table, keys: pa.Table) -> tuple[list[Located], BoolArray]:
         """The rows of `files`, which are live and have the schema ADD, that have one of `keys`, in the files' order.
 

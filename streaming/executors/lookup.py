@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from tidelog.log import Table
 from tidelog.log.data import conform
@@ -38,9 +38,9 @@ def lookup(
 ) -> DataFrame:
     """Add the columns of a table's rows to the rows of a frame that have the same keys, such as a micro-batch.
 
-    The frame is lazy and computed once. Each task looks up the keys of its rows, some thousands at a time, with the
-    table's key index if there is one by these columns: so it costs what the batch holds, not what the table holds. The
-    version of the table is chosen by this call, so later commits do not show.
+    The frame is lazy and computed once. Each task loads the table's log, and looks up the keys of its rows, some
+    thousands at a time, with the table's key index if there is one by these columns: so of the table's rows it reads
+    what the batch needs. The version of the table is chosen by this call, so later commits do not show.
 
     Args:
         spark: A Spark session, classic or Spark Connect.
@@ -73,25 +73,42 @@ def lookup(
     snapshot = table.at()
     keys = key_columns(on, snapshot.schema, {})
     _require_in_frame(keys, frame.columns)
-    added = [name for name in snapshot.schema.names if name not in keys] if columns is None else list(columns)
-    chosen = Selection(snapshot.schema, None, added).schema
-    taken = {name.lower() for name in frame.columns}
+    chosen = _chosen(snapshot.schema, keys, columns, frame.columns)
+    nullable = pa.schema([field.with_nullable(True) for field in chosen])  # noqa: FBT003 - pyarrow's signature
+    fields = [*frame.schema.fields, *spark_schema(nullable).fields]
+    # Renamed on the way, since columns of a frame can have one name, and PySpark reads dots and backticks as syntax.
+    names = [f"c{place}" for place in range(len(fields))]
+    plain = frame.toDF(*names[: len(frame.columns)])
+    own = [names[frame.columns.index(name)] for name in keys]
+    work = partial(
+        _enriched, table.store, snapshot.version, dict(zip(keys, own, strict=True)), chosen.names, how == "left"
+    )
+    schema = StructType([StructField(name, field.dataType) for name, field in zip(names, fields, strict=True)])
+    return plain.mapInArrow(work, schema).toDF(*(field.name for field in fields))
+
+
+def _chosen(table: pa.Schema, keys: Sequence[str], columns: Sequence[str] | None, in_frame: Sequence[str]) -> pa.Schema:
+    """The columns of the table to add."""
+    if isinstance(columns, str):
+        raise ConfigurationError("columns must be a list of names, not a string", advice=f"pass [{columns!r}]")
+    added = [name for name in table.names if name not in keys] if columns is None else list(columns)
+    chosen = Selection(table, None, added).schema
+    if len(set(chosen.names)) < len(chosen.names):
+        raise ConfigurationError(f"columns={added!r} has a name twice", advice="name each column once")
+    taken = {name.lower() for name in in_frame}
     for name in chosen.names:
         if name.lower() in taken:
             raise ConfigurationError(
                 f"the frame and the table both have a column {name!r}",
                 advice="name the columns to add with columns=[...], or rename the one of the frame",
             )
-    nullable = pa.schema([field.with_nullable(True) for field in chosen])  # noqa: FBT003 - pyarrow's signature
-    schema = StructType([*frame.schema.fields, *spark_schema(nullable).fields])
-    work = partial(_enriched, table.store, snapshot.version, keys, chosen.names, frame.columns, how == "left")
-    # Renamed on the way, since PySpark looks columns up as if a dot or a backtick in a name were syntax.
-    plain = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
-    return plain.mapInArrow(work, schema)
+    return chosen
 
 
 def _require_in_frame(keys: Sequence[str], names: Sequence[str]) -> None:
     for name in keys:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"the frame has several columns {name!r}", advice="rename all but one")
         if name not in names:
             raise ConfigurationError(
                 f"the frame has no column {name!r}", advice=f"{did_you_mean(name, names)}it has {', '.join(names)}"
@@ -101,26 +118,28 @@ def _require_in_frame(keys: Sequence[str], names: Sequence[str]) -> None:
 def _enriched(
     store: Store,
     version: int,
-    keys: Sequence[str],
+    keys: Mapping[str, str],
     added: Sequence[str],
-    names: Sequence[str],
     keeps_all: bool,  # noqa: FBT001 - partial passes it by position
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, each with the columns `added` of the rows that have its key."""
+    """The rows of a task, each with the columns `added` of the rows that have its key, under names of no meaning.
+
+    `keys` has the key columns, and what they are called in the batches.
+    """
     snapshot = Table(store, load(store)).at(version=version)
     own = pa.schema([snapshot.schema.field(name).with_nullable(True) for name in keys])  # noqa: FBT003 - as above
     for batch in batches:
-        rows = pa.Table.from_batches([batch]).rename_columns(list(names))
-        asked = conform.conform(rows.select(keys), own)
-        wanted = Keys(_distinct(asked), keys, store.url)
+        rows = pa.Table.from_batches([batch])
+        asked = conform.conform(rows.select(list(keys.values())).rename_columns(list(keys)), own)
+        wanted = Keys(_distinct(asked), list(keys), store.url)
         found = snapshot.get(wanted.table, [*keys, *added]) if wanted.table.num_rows else None
         left, right = _pairs(wanted.places(asked), None if found is None else wanted.places(found), keeps_all=keeps_all)
         enriched = rows.take(pa.array(left))
         for name in added:
             field = snapshot.schema.field(name)
             values = pa.nulls(len(left), field.type) if found is None else found[name].take(right)
-            enriched = enriched.append_column(name, values)
+            enriched = enriched.append_column(f"c{enriched.num_columns}", values)
         yield from enriched.to_batches()
 
 

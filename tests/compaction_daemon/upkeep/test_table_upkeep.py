@@ -77,10 +77,14 @@ def test_a_key_index_is_tended_after_every_eighth_commit(clock: Both) -> None:
     assert store.count == before
 
 
-def test_tending_a_key_index_goes_on_in_the_next_call(clock: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("clean_up", [True, False])
+def test_tending_a_key_index_goes_on_in_the_next_call(
+    clock: Both, monkeypatch: pytest.MonkeyPatch, *, clean_up: bool
+) -> None:
     monkeypatch.setattr(key_runs, "BLOCK", 1)
     monkeypatch.setattr(key_runs, "_MERGED_ENTRIES", 1)
-    table = new_table(memory_store(clock), properties={**RETENTIONS, "tidelog.primaryKey": "n"}, system=clock)
+    properties = {**RETENTIONS, "tidelog.primaryKey": "n", "tidelog.cleanUp": clean_up}
+    table = new_table(memory_store(clock), properties=properties, system=clock)
     for number in range(8):
         table.insert(numbers([number]))
     upkeep = Upkeep(system=clock, budget_s=0)

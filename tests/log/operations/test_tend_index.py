@@ -91,10 +91,79 @@ def test_a_merge_leaves_out_files_that_are_not_live(table: Table, clock: Clock) 
     for key in range(8, 11):
         table.insert(rows(key))
     clock.ms += HOUR_MS
-    assert tended(table, clock) == IndexReport(merged=4, runs=4)
-    assert {path for run in index(table)[:1] for path in run.paths.to_pylist()} == live_paths(table)
-    clock.ms += 48 * HOUR_MS
-    assert tended(table, clock) == IndexReport(deleted=3, runs=1)
+    assert tended(table, clock) == IndexReport(merged=4, deleted=3, runs=1), (
+        "the files of three runs have left the table"
+    )
+    assert {path for run in index(table) for path in run.paths.to_pylist()} == live_paths(table)
+
+
+def test_a_run_of_a_transaction_that_failed_goes_once_it_is_old(table: Table, clock: Clock) -> None:
+    table.insert(rows(1))
+    table.begin().insert(rows(2))
+    clock.ms += 23 * HOUR_MS
+    assert tended(table, clock) == IndexReport(runs=2)
+    clock.ms += 2 * HOUR_MS
+    assert tended(table, clock) == IndexReport(deleted=1, runs=1)
+
+
+def test_an_index_that_is_off_is_deleted(table: Table, clock: Clock) -> None:
+    table.insert(rows(1))
+    table.set_properties({"tidelog.keyIndex": False})
+    assert tended(table, clock) == IndexReport(deleted=1)
+    assert run_paths(table.store) == []
+
+
+def test_upserts_without_a_daemon_keep_the_number_of_runs_small(table: Table) -> None:
+    for key in range(150):
+        table.upsert(rows(key, 1000 + key // 2))
+    assert len(index(table)) <= 70
+    assert table.scan().count() == 225
+
+
+def test_a_compaction_by_hand_merges_runs_and_deletes_dead_ones(table: Table) -> None:
+    for key in range(10):
+        table.insert(rows(key))
+    table.compact()
+    (run,) = index(table)
+    assert set(run.paths.to_pylist()) == live_paths(table)
+
+
+def test_a_file_whose_keys_do_not_fit_into_memory_does_not_stop_the_rest(
+    table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in range(4):
+        table.insert(rows(key))
+    path = min(run_paths(table.store))
+    table.store.delete(path)
+
+    def fails(*_: Any) -> None:
+        raise pa.ArrowInvalid("offset overflow")
+
+    monkeypatch.setattr("tidelog.log.operations.tend_index.write_run", fails)
+    table.insert(rows(5))
+    assert tended(table, clock) == IndexReport(merged=4, runs=1)
+
+
+def test_a_statement_over_many_files_writes_one_run(clock: Clock) -> None:
+    properties = {**PROPERTIES, "delta.enableDeletionVectors": False}
+    copies = new_table(memory_store(clock), SCHEMA, properties=properties, system=clock)
+    for key in range(6):
+        copies.insert(rows(key, key + 10))
+    before = len(run_paths(copies.store))
+    copies.update("k < 10", {"v": "'new'"})
+    assert len(run_paths(copies.store)) == before + 1
+    assert any(set(run.paths.to_pylist()) == live_paths(copies) for run in index(copies))
+
+
+def test_a_run_that_cannot_be_written_costs_no_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise pa.ArrowInvalid("offset overflow")
+
+    monkeypatch.setattr("tidelog.log.data.writer.write_run", fails)
+    table.insert(rows(1, 2))
+    table.upsert(rows(2, 3))
+    assert table.scan().count() == 3
+    assert run_paths(table.store) == []
 
 
 def test_a_run_of_a_transaction_in_flight_stays(table: Table, clock: Clock) -> None:

@@ -82,8 +82,9 @@ def test_all_other_columns_and_every_row_of_a_key(spark: SparkSession, customers
 def test_many_rows_in_many_tasks(spark: SparkSession, customers: Table) -> None:
     batch = spark.range(0, 40_000, 1, 3).selectExpr("id % 25 AS id", "id AS place")
     enriched = lookup(spark, batch, customers.path, on=["id"], columns=["name"])
-    counts = {row["name"]: row["count"] for row in enriched.groupBy("name").count().collect()}
-    assert counts == {None: 6 * 1600, "five": 1600, **{f"n{n}": 1600 for n in range(20) if n not in {4, 5}}}
+    counts: dict[Any, int] = {row["name"]: row["count"] for row in enriched.groupBy("name").count().collect()}
+    found_once: dict[Any, int] = {f"n{n}": 1600 for n in range(20) if n not in {4, 5}}
+    assert counts == {None: 6 * 1600, "five": 1600, **found_once}
 
 
 def test_keys_are_cast_to_the_tables_type_or_refused(spark: SparkSession, customers: Table) -> None:
@@ -94,6 +95,15 @@ def test_keys_are_cast_to_the_tables_type_or_refused(spark: SparkSession, custom
     texts = frame(spark, 5).selectExpr("'five' AS id")
     with pytest.raises(PySparkException, match="TIDELOG_SCHEMA_MISMATCH"):
         lookup(spark, texts, customers.path, on=["id"], columns=["name"]).collect()
+
+
+def test_a_frame_with_two_columns_of_one_name(spark: SparkSession, customers: Table) -> None:
+    batch = frame(spark, 5, 6).selectExpr("id", "1 AS other", "2 AS other")
+    enriched = lookup(spark, batch, customers.path, on=["id"], columns=["name"])
+    assert enriched.columns == ["id", "other", "other", "name"]
+    assert sorted(tuple(row) for row in enriched.collect()) == [(5, 1, 2, "five"), (6, 1, 2, "n6")]
+    with pytest.raises(ConfigurationError, match="the frame has several columns 'id'"):
+        lookup(spark, frame(spark, 5).selectExpr("id", "id"), customers.path, on=["id"])
 
 
 def test_an_empty_frame_and_an_empty_table(spark: SparkSession, customers: Table) -> None:
@@ -111,6 +121,8 @@ def test_an_empty_frame_and_an_empty_table(spark: SparkSession, customers: Table
         ({"on": ["id"], "how": "outer"}, "how='outer' is not known"),
         ({"on": ["id"], "columns": ["id"]}, "the frame and the table both have a column 'id'"),
         ({"on": ["id"], "columns": ["missing"]}, "missing"),
+        ({"on": ["id"], "columns": ["name", "name"]}, "twice"),
+        ({"on": ["id"], "columns": "name"}, "not a string"),
     ],
 )
 def test_wrong_arguments(spark: SparkSession, customers: Table, arguments: dict[str, Any], message: str) -> None:
