@@ -111,7 +111,9 @@ def test_a_stream_of_the_format(connect: SparkSession, tmp_path: Path) -> None:
     drain(stream, noted, tmp_path / "cp")
     table.insert([{"n": 4}])
     drain(stream, noted, tmp_path / "cp")
-    assert noted.lines == [[0, [1, 2], None], [1, [3], None], [2, [4], None]]
+    # Spark below 4.2 does not tell a Python source that there is more: a query ends after the first part.
+    rest = [[1, [3], None], [2, [4], None]] if spark_versions.SOURCES_TAKE_LIMITS else [[1, [3, 4], None]]
+    assert noted.lines == [[0, [1, 2], None], *rest]
 
 
 def test_a_feed(connect: SparkSession, tmp_path: Path) -> None:
