@@ -11,7 +11,6 @@ from tidelog.log.cleanup.expire import ExpiryReport, expire_log
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
 from tidelog.log.errors import TidelogError
-from tidelog.log.format import properties
 from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.read.table_reader import TableReader
@@ -93,8 +92,6 @@ class UpkeepMethods(TableReader):
 
     def _tend_index(self) -> None:
         """Merge and delete runs of the key index. It is only a hint, so what fails is left to the next time."""
-        if not properties.primary_key(self._state.head.metadata.configuration):
-            return
         try:
             finished(tend_index(self._store, self._state, self._system, reads=False))
         except (TidelogError, OSError) as error:

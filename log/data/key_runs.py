@@ -17,6 +17,7 @@ import hashlib
 import os
 import struct
 import tempfile
+import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -220,7 +220,8 @@ class RunFile:
         if not entries:
             return
         content = entries.in_blocks(block)
-        self._fences.append(entries.codes[0, ::block])
+        # Not a view, which would keep all codes.
+        self._fences.append(entries.codes[0, ::block].copy())
         self._sums += (zlib.crc32(row) for row in content)
         self._sink.write(content.data)
         self._size += content.nbytes
@@ -327,10 +328,10 @@ class KeyRun:
         self.path = path
         self._name = f"the run {path} of {store.url}"
         self._words = key.words
-        self._store = store
+        # The runs of a store are forgotten with it.
+        self._store = weakref.ref(store)
         source = store.open_input(path)
-        # A file in an object store is no open file here, and opening it is a request.
-        self._far = source if store.small_reads_at_once > 1 and source.size() > _COPIED_FROM else None
+        self._is_far = store.small_reads_at_once > 1 and source.size() > _COPIED_FROM
         self._copy: _LocalCopy | None = None
         try:
             head, blocks_size = self._head(source)
@@ -375,18 +376,21 @@ class KeyRun:
 
     def _opened(self, ranges: int) -> Any:
         """What to read so many ranges from. It is not kept open, as a process can have many runs."""
-        if self._far is None:
-            return self._store.open_input(self.path)
-        if self._copy is None and ranges > _MOST_REQUESTS:
+        if self._copy is not None:
+            return self._copy
+        store = self._store()
+        assert store is not None, "the store is in use"
+        source = store.open_input(self.path)
+        if self._is_far and ranges > _MOST_REQUESTS:
             # A reader of the store mostly waits, and the run never changes.
-            size, start = self._far.size(), 0
+            size, start = source.size(), 0
             copy = _LocalCopy(size)
             while start < size:
-                content = _part(self._far, start, min(_COPIED_AT_ONCE, size - start))
+                content = _part(source, start, min(_COPIED_AT_ONCE, size - start))
                 copy.write(content)
                 start += len(content)
-            self._copy = copy
-        return self._far if self._copy is None else self._copy
+            source = self._copy = copy
+        return source
 
     def find(self, codes: Int64Array) -> Hits:
         """The entries with one of `codes`, an array of a line for each word. Raises UnusableRunError."""
@@ -488,17 +492,16 @@ def _part(source: Any, start: int, size: int) -> bytes:
 
 # The open runs of each store, by their path and key; None for one that cannot be used.
 _Opened: TypeAlias = OrderedDict[tuple[str, IndexedKey], KeyRun | None]
-_open: WeakKeyDictionary[Store, _Opened] = WeakKeyDictionary()
+_open: weakref.WeakKeyDictionary[Store, _Opened] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
 
-def open_runs(store: Store, key: IndexedKey) -> list[KeyRun]:
-    """The runs of a table that can be used, those with the most entries first. A store opens each once."""
-    try:
-        paths = run_paths(store)
-    except (TidelogError, OSError) as error:
-        _LOGGER.debug("the key index of %s cannot be listed: %s", store.url, error)
-        return []
+def open_runs(store: Store, key: IndexedKey, paths: Sequence[str] | None = None) -> list[KeyRun]:
+    """The runs of a table that can be used, those with the most entries first. A store opens each once.
+
+    `paths` are those of `listed_runs`, if it was called before.
+    """
+    paths = listed_runs(store) if paths is None else paths
     listed = set(paths)
     with _lock:
         known = _open.setdefault(store, OrderedDict())
@@ -511,6 +514,21 @@ def open_runs(store: Store, key: IndexedKey) -> list[KeyRun]:
     else:
         runs = [_opened(store, key, path) for path in paths]
     return sorted((run for run in runs if run is not None), key=len, reverse=True)
+
+
+def listed_runs(store: Store) -> list[str]:
+    """The paths of the runs; none if they cannot be listed, as the index is only a hint."""
+    try:
+        return run_paths(store)
+    except (TidelogError, OSError) as error:
+        _LOGGER.debug("the key index of %s cannot be listed: %s", store.url, error)
+        return []
+
+
+def useless_runs(store: Store, key: IndexedKey) -> list[str]:
+    """The paths of the runs that were opened and are damaged, or of another table or key."""
+    with _lock:
+        return [path for (path, known), run in _open.get(store, {}).items() if known == key and run is None]
 
 
 def run_paths(store: Store) -> list[str]:

@@ -79,6 +79,7 @@ class NewFile:
     ) -> None:
         self._key = key
         self._keys: list[pa.Table] = []
+        self._num_rows = 0
         self._partition_columns = metadata.partition_columns
         self._tracked = [field.name for field in tracked]
         self._schema = pa.schema([*schema, *tracked])
@@ -109,6 +110,7 @@ class NewFile:
         assert self._sink is not None, "the file has ended"
         if self._key is not None:
             self._keys.append(rows.select([name for name in self._key.names if name in rows.column_names]))
+            self._num_rows += rows.num_rows
         physical = to_physical(without_void(rows), self._schema)
         tracked = [name for name in self._tracked if name in physical.column_names]
         # The columns of row tracking are not the table's, so readers know no statistics of them.
@@ -152,13 +154,14 @@ class NewFile:
     def keys(self) -> FileKeys:
         """The keys of the rows, in a table that has an index of them."""
         assert self._key is not None, "there is no index"
-        rows = pa.concat_tables(self._keys)
+        inside = pa.concat_tables(self._keys)
+        columns = {name: inside[name] for name in inside.column_names}
         for name in self._key.names:
             if name in self._partition_columns:
                 field = self._schema.field(name)
                 value = partition_values.from_text(self._values.get(physical_name(field)), field.type)
-                rows = rows.append_column(name, repeated(pa.scalar(value, field.type), rows.num_rows))
-        return FileKeys(self.add.path, rows)
+                columns[name] = repeated(pa.scalar(value, field.type), self._num_rows)
+        return FileKeys(self.add.path, pa.table(columns))
 
     def _with_partition(self, physical: pa.Table) -> pa.Table:
         """The file's columns plus the partition columns, in the table's order.
@@ -323,9 +326,13 @@ class DataWriter:
     # Paths below the table, in the order of writing, including files whose write failed.
     written: list[str] = field(default_factory=list, compare=False)
     # The keys of files that have no run yet.
-    _keys: list[FileKeys] = field(default_factory=list, compare=False, repr=False)
+    _keys: list[FileKeys] = field(default_factory=list, init=False, compare=False, repr=False)
     # One for each block of `indexing` that has not ended.
-    _blocks: list[None] = field(default_factory=list, compare=False, repr=False)
+    _blocks: list[None] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A task of Spark's has blocks of its own.
+        return {**vars(self), "_keys": [], "_blocks": []}
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -26,6 +26,7 @@ from tidelog.log.data.key_runs import (
     new_run_path,
     open_runs,
     run_paths,
+    useless_runs,
     write_run,
 )
 from tidelog.log.data.reader import DataFile, read_batches
@@ -82,7 +83,7 @@ def tend_index(
     files = state.files().adds
     runs = open_runs(store, key)
     dead = [run for run, live in _live(runs, files) if not live.any()]
-    deleted = _deleted(store, state, system, dead, runs)
+    deleted = _deleted(store, state, system, dead, useless_runs(store, key))
     yield
     covered = (yield from _cover(store, state, system, key, runs)) if reads else 0
     merged = 0
@@ -104,18 +105,16 @@ def _live(runs: Sequence[KeyRun], files: pa.Table) -> list[_Pair]:
     )
 
 
-def _deleted(store: Store, state: LogState, system: System, dead: Sequence[KeyRun], runs: Sequence[KeyRun]) -> int:
+def _deleted(store: Store, state: LogState, system: System, dead: Sequence[KeyRun], useless: Sequence[str]) -> int:
     """Delete runs of no live file, and what is no run of this table, if no transaction can be about to commit them.
 
     So it is if their files have left the table, or if they are old.
     """
     longest_ms = properties.duration_ms(state.head.metadata.configuration, properties.MAX_TRANSACTION_TIME)
-    usable = {run.path for run in runs}
     removed = state.files().removes
     gone = [run.path for run, has_left in _live(dead, removed) if has_left.all()]
-    unknown = [path for path in run_paths(store) if path not in usable]
     count = 0
-    for path in [*(run.path for run in dead), *unknown]:
+    for path in [*(run.path for run in dead), *useless]:
         try:
             if path in gone or store.modified_ms(path) < system.now_ms() - longest_ms:
                 store.delete(path)

@@ -199,7 +199,7 @@ class KeyMatcher(RowMatcher):
         if index is None:
             return [], np.ones(files.num_rows, dtype=bool)
         located, is_left = index.locate(files, self._keys.table)
-        if index.num_runs > _MANY_RUNS:
+        if index.num_used > _MANY_RUNS:
             self._merge_runs()
         self._physical_rows |= {found.add.path: found.rows for found in located}
         return located, is_left

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.key_runs import Hits, IndexedKey, KeyRun, UnusableRunError, forget, open_runs
+from tidelog.log.data.key_runs import Hits, IndexedKey, KeyRun, UnusableRunError, forget, listed_runs, open_runs
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.files import FileValues, to_adds
@@ -49,15 +49,17 @@ class KeyIndex:
     def __init__(self, store: Store, key: IndexedKey) -> None:
         self._store = store
         self._key = key
+        # How many runs covered the files that were asked about last.
+        self.num_used = 0
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The paths of its runs, some of which may be useless."""
+        return listed_runs(self._store)
 
     @cached_property
     def _runs(self) -> list[KeyRun]:
-        return open_runs(self._store, self._key)
-
-    @property
-    def num_runs(self) -> int:
-        """How many runs the index has."""
-        return len(self._runs)
+        return open_runs(self._store, self._key, self.paths)
 
     def locate(self, files: pa.Table, keys: pa.Table) -> tuple[list[Located], BoolArray]:
         """The rows of `files`, which are live and have the schema ADD, that have one of `keys`, in the files' order.
@@ -74,6 +76,7 @@ class KeyIndex:
                     _LOGGER.warning("%s; its files are scanned", error)
                     forget(self._store, self._key, error.path)
                 continue
+            self.num_used = len(np.unique(run_of[run_of >= 0]))
             return self._located(files, found, rows_of), run_of < 0
 
     def _coverage(self, files: pa.Table) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -151,7 +154,10 @@ def without_misses(
         keys = pa.table({name: pa.array(list(values), kind)})
     except (pa.ArrowException, OverflowError):
         return files  # no value of the column is so large
-    located, is_left = KeyIndex(store, key).locate(files, keys)
+    index = KeyIndex(store, key)
+    if files.num_rows < len(index.paths):
+        return files  # opening the files takes no longer than opening the runs
+    located, is_left = index.locate(files, keys)
     is_left[[found.place for found in located]] = True
     return files.filter(pa.array(is_left))
 

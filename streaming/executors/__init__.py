@@ -7,6 +7,7 @@
 | `tasks` | split work into Spark's tasks, run a function in them, and collect small results or use their rows |
 | `frame_files` | write the rows of a DataFrame as data files |
 | `jvm_files` | the same through Spark's own parquet writer |
+| `collected` | a frame's rows in the driver |
 | `plain_frame` | which DataFrames that writer can take as they are |
 | `ruled_frame` | what Spark computes for a table whose rules tidelog cannot evaluate |
 | `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |

@@ -30,6 +30,7 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
@@ -188,7 +189,7 @@ class SparkTable:
         require_frame(data)
         if columns != ALL or when_matched or when_not_matched or when_not_matched_by_source:
             return self._table.upsert(
-                data.toArrow(),
+                collected(data),
                 keys=keys,
                 delete_where=delete_where,
                 other_keys=other_keys,

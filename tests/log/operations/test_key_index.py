@@ -151,6 +151,7 @@ def test_a_scan_by_keys_leaves_files_out(kind: str) -> None:
     for number in range(8):
         table.insert([{"k": key * 10 + number, "part": f"{key * 10 + number}", "v": number} for key in range(5)])
     table.delete("k = 21")
+    tend(table, random.Random(0))
     column = "part" if kind == "a text" else "k"
     quote = "'" if kind == "a text" else ""
     for where, rows, files in [
@@ -221,6 +222,7 @@ def test_a_change_by_a_key_opens_the_file_of_the_key(watched: tuple[Table, _Watc
     table, store = watched
     for start in (1, 201, 401):
         table.insert([{"k": key, "part": "a", "v": 0} for key in range(start, 1000, 2 * start)])
+    tend(table, random.Random(0))
     store.opened.clear()
     assert table.delete("k = 22").version == 6
     assert table.update("k = 2 AND v = 0", {"v": "5"}).version == 7

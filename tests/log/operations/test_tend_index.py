@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.log.faults import Around
 from tests.log.support import Clock, memory_store, new_table
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
@@ -104,6 +107,65 @@ def test_a_run_of_a_transaction_that_failed_goes_once_it_is_old(table: Table, cl
     assert tended(table, clock) == IndexReport(runs=2)
     clock.ms += 2 * HOUR_MS
     assert tended(table, clock) == IndexReport(deleted=1, runs=1)
+
+
+def test_a_store_that_does_not_answer_loses_no_run(table: Table, clock: Clock) -> None:
+    table.insert(rows(1))
+    clock.ms += 48 * HOUR_MS
+
+    class Failing(Around):
+        fails = True
+
+        def open_input(self, path: str) -> Any:
+            if self.fails and path.endswith(".run"):
+                raise OSError("no answer")
+            return super().open_input(path)
+
+    store = Failing(table.store)
+    assert finished(tend_index(store, load(store), clock, reads=False)) == IndexReport()
+    store.fails = False
+    assert finished(tend_index(store, load(store), clock)) == IndexReport(runs=1)
+
+
+def test_the_runs_of_a_store_are_forgotten_with_it(table: Table) -> None:
+    for key in range(3):
+        table.insert(rows(key))
+    runs = [weakref.ref(run) for run in index(table)]
+    store = weakref.ref(table.store)
+    again = Table(Around(table.store), load(table.store))
+    again.upsert(rows(1))
+    inner = weakref.ref(again.store)
+    del again
+    gc.collect()
+    assert inner() is None
+    assert store() is not None
+    assert all(run() is not None for run in runs)
+
+
+def test_runs_of_transactions_that_failed_are_not_tended_with_each_upsert(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in range(70):
+        table.begin().insert(rows(key))
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("tidelog.log.operations.upsert.tend_index", fails)
+    for key in range(3):
+        table.upsert(rows(key))
+
+
+def test_a_key_of_partition_columns_only(clock: Clock) -> None:
+    properties = {"tidelog.primaryKey": "v"}
+    table = new_table(memory_store(clock), SCHEMA, partition_by=["v"], properties=properties, system=clock)
+    table.insert([{"k": 1, "v": "a"}, {"k": 2, "v": "b"}])
+    (path,) = run_paths(table.store)
+    key = IndexedKey.of(load(table.store).head.metadata, SCHEMA)
+    assert key is not None
+    assert len(KeyRun(table.store, path, key)) == 2
+    table.upsert([{"k": 3, "v": "a"}])
+    assert sorted((row["k"], row["v"]) for row in table.scan().to_arrow().to_pylist()) == [(2, "b"), (3, "a")]
 
 
 def test_an_index_that_is_off_is_deleted(table: Table, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
 from tidelog.log import Table
-from tidelog.log.data.key_runs import run_paths
+from tidelog.log.data.key_runs import IndexedKey, open_runs, run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Protocol
@@ -99,6 +99,26 @@ def test_upserts_by_rules_and_of_some_columns(twins: Twins, spark: SparkSession)
     twins.check(methodcaller("upsert", some, keys=["k"], columns="partial"), partial_on_spark)
     with pytest.raises(ConfigurationError):
         twins.spark.upsert(frame, keys=["k"], columns="some")
+
+
+def test_tasks_write_runs_of_the_index(spark: SparkSession, tmp_path: Path) -> None:
+    made = Table.create(str(tmp_path / "table"), SCHEMA, properties={"tidelog.primaryKey": "k"})
+    changed = table(spark, made.path)
+    changed.upsert(frame_of(spark, rows(range(10))))
+    changed.update("k < 3", {"v": "7"})
+    key = IndexedKey.of(load(made.store).head.metadata, SCHEMA)
+    assert key is not None
+    covered = {path for run in open_runs(made.store, key) for path in run.paths.to_pylist()}
+    assert set(made.refresh().at().files()["path"].to_pylist()) <= covered
+
+
+def test_partial_rows_with_a_null_struct(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.struct([("x", pa.int64())])), ("v", pa.int64())])
+    made = Table.create(str(tmp_path / "structs"), schema, properties={"tidelog.primaryKey": "k"})
+    made.insert([{"k": 1, "s": {"x": 1}, "v": 1}])
+    frame = spark.sql("SELECT 1L AS k, IF(rand() < 2, NULL, named_struct('x', 5L)) AS s")
+    table(spark, made.path).upsert(frame, columns="partial")
+    assert made.refresh().scan().to_arrow().to_pylist() == [{"k": 1, "s": None, "v": 1}]
 
 
 def test_times_of_partial_rows_do_not_depend_on_the_session(spark: SparkSession, tmp_path: Path) -> None:
