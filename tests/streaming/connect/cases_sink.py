@@ -16,7 +16,7 @@ from tests.lanes import full_but
 from tests.streaming.sink.test_sink_types import compact_text, two_rows
 from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
 from tidelog.log import Table
-from tidelog.streaming import Sink, Throttle, observed, read
+from tidelog.streaming import Sink, Throttle, observed, read, spark_versions
 
 each_writer = pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))
 
@@ -137,7 +137,10 @@ def test_a_checkpoint_that_is_not_the_querys_own_is_refused(connect: SparkSessio
     drain(source.stream(connect), sink, other)
     source.put()
     text = refusal(source.stream(connect), sink, tmp_path / "cp")
-    assert f"TIDELOG_CONFIGURATION: the streaming checkpoint {other} belongs to query" in text
+    # Since Spark 4.3 a batch function does not know its query, and the files of the checkpoint speak.
+    knows_query = spark_versions.INSTALLED < (4, 3)
+    why = "belongs to query" if knows_query else "is not at batch 0, which the Sink was called for"
+    assert f"TIDELOG_CONFIGURATION: the streaming checkpoint {other} {why}" in text
     assert numbers_in(path) == list(range(10))
 
 
