@@ -48,10 +48,12 @@ from tests.streaming.support import Input, wait_until
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
 from tidelog.log.cleanup.references import References
+from tidelog.log.data.key_runs import KEYS_FOLDER, IndexedKey, open_runs
 from tidelog.log.errors import TableNotFoundError
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
+from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
 
 # A group of scenarios runs through all points in about a minute on two idle cores.
@@ -156,9 +158,9 @@ def rows_in(path: Path) -> Rows:
 
 
 def data_files(path: Path) -> set[str]:
-    """Every file of the table except the log."""
+    """Every file of the table except the log and the runs of the key index, which no commit names."""
     found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    return {name for name in found if not name.startswith("_delta_log/")}
+    return {name for name in found if not name.startswith(("_delta_log/", KEYS_FOLDER))}
 
 
 def unnamed_files(path: Path) -> frozenset[str]:
@@ -169,6 +171,12 @@ def unnamed_files(path: Path) -> frozenset[str]:
         named.add_commit(read_commit(store, int(commit.stem)))
     found = sorted(data_files(path))
     return frozenset(name for name, is_named in zip(found, named.named(found), strict=True) if not is_named)
+
+
+def indexed_files(table: Table) -> list[list[str]]:
+    """The data files of each run of the key index."""
+    key = IndexedKey.of(load(table.store).head.metadata, table.schema)
+    return [] if key is None else [run.paths.to_pylist() for run in open_runs(table.store, key)]
 
 
 def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
@@ -258,4 +266,6 @@ def test_vacuum_deletes_the_files_that_no_commit_refers_to(
     vacuum(opened, older_than=timedelta(0))
     assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
     assert not unnamed_files(path)
+    live = set(opened.refresh().at().files()["path"].to_pylist())
+    assert all(live.intersection(run) for run in indexed_files(opened)), "runs of files that are not live are gone"
     assert {to_storage_path(add.path) for add in files.to_adds(opened.refresh().at().files())} <= data_files(path)
