@@ -335,23 +335,22 @@ class KeyRun:
         self._copy: _LocalCopy | None = None
         try:
             head, blocks_size = self._head(source)
-        except (ValueError, KeyError, struct.error, pa.ArrowException) as error:
+            metadata = {name.decode(): value.decode() for name, value in (head.schema.metadata or {}).items()}
+            if metadata.get("table") != key.table_id or metadata.get("key") != key.columns:
+                raise UnusableRunError(self.path, f"{self._name} is of another table or key")
+            if metadata.get("block") != str(BLOCK):
+                raise UnusableRunError(self.path, f"{self._name} has blocks of another size")
+            self.paths: pa.Array = head["paths"].chunk(0).values.cast(pa.string())
+            self.rows: Int64Array = head["rows"].chunk(0).values.to_numpy()
+            self._fences: Int64Array = head["fences"].chunk(0).values.to_numpy()
+            self._sums = head["sums"].chunk(0).values.to_numpy()
+            self._tail = int(metadata["tail"])
+        except (ValueError, LookupError, AttributeError, struct.error, pa.ArrowException) as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
-        metadata = {name.decode(): value.decode() for name, value in (head.schema.metadata or {}).items()}
-        if metadata.get("table") != key.table_id or metadata.get("key") != key.columns:
-            raise UnusableRunError(self.path, f"{self._name} is of another table or key")
-        if metadata.get("block") != str(BLOCK):
-            raise UnusableRunError(self.path, f"{self._name} has blocks of another size")
-        self.paths: pa.Array = head["paths"].chunk(0).values
-        self.rows: Int64Array = head["rows"].chunk(0).values.to_numpy()
-        self._fences: Int64Array = head["fences"].chunk(0).values.to_numpy()
-        self._sums = head["sums"].chunk(0).values.to_numpy()
-        self._tail = int(metadata["tail"])
         self._width = BLOCK * (8 * key.words + 8)
         whole = len(self._fences) - bool(self._tail)
-        if blocks_size != whole * self._width + self._tail * (self._width // BLOCK) or len(self.paths) != len(
-            self.rows
-        ):
+        has_size = blocks_size == whole * self._width + self._tail * (self._width // BLOCK)
+        if not has_size or len(self.paths) != len(self.rows) or len(self._sums) != len(self._fences):
             raise UnusableRunError(self.path, f"{self._name} has other sizes than its head says")
         self._all: _Entries | None = None
         if len(self._fences) <= _SMALL_BLOCKS:

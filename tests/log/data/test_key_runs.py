@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
@@ -194,6 +195,29 @@ def test_a_run_in_an_object_store_is_copied_for_a_lookup_of_many_keys(monkeypatc
     copied = store.requests
     assert sorted(run.find(many).positions.tolist()) == list(range(0, 1000, 10))
     assert store.requests == copied
+
+
+@pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "types"])
+def test_a_head_that_another_program_wrote_is_not_believed(lacks: str) -> None:
+    store, key, _ = small_run()
+    content = store.read(PATH)
+    blocks, head_size, _, magic = key_runs._TRAILER.unpack(content[-key_runs._TRAILER.size :])
+    head = pa.ipc.open_stream(content[blocks : blocks + head_size]).read_all()
+    metadata = {name: text for name, text in head.schema.metadata.items() if name != lacks.encode()}
+    if lacks == "types":
+        head = pa.table({name: [1] for name in head.column_names})
+    elif lacks != "tail":
+        head = head.drop_columns([lacks])
+    changed = pa.BufferOutputStream()
+    with pa.ipc.new_stream(changed, head.schema.with_metadata(metadata)) as stream:
+        stream.write_table(head.replace_schema_metadata(metadata))
+    text = changed.getvalue().to_pybytes()
+    trailer = key_runs._TRAILER.pack(blocks, len(text), zlib.crc32(text), magic)
+    other = new_store()
+    other.put_if_absent(PATH, content[:blocks] + text + trailer)
+    with pytest.raises(UnusableRunError):
+        KeyRun(other, PATH, key)
+    assert open_runs(other, key) == []
 
 
 def test_a_run_that_was_deleted_is_not_there() -> None:
