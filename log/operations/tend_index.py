@@ -74,6 +74,7 @@ def tend_index(
 
     Without `reads`, no data file is read, and files without a run stay so. Runs of more than `most_entries` are not
     merged.
+
     A file or a run that cannot be read is left for the next time. Raises StoreUnavailableError, PathNotWritableError.
     """
     metadata = state.head.metadata
@@ -98,11 +99,12 @@ _Pair: TypeAlias = tuple[KeyRun, BoolArray]
 
 
 def _live(runs: Sequence[KeyRun], files: pa.Table) -> list[_Pair]:
+    if not runs:
+        return []
     paths = pa.chunked_array([run.paths for run in runs], pa.string())
     is_live = np.asarray(pc.is_in(paths, value_set=files["path"].combine_chunks()))
-    return (
-        list(zip(runs, np.split(is_live, np.cumsum([len(run.rows) for run in runs])[:-1]), strict=True)) if runs else []
-    )
+    ends = np.cumsum([len(run.rows) for run in runs])
+    return list(zip(runs, np.split(is_live, ends[:-1]), strict=True))
 
 
 def _deleted(store: Store, state: LogState, system: System, dead: Sequence[KeyRun], useless: Sequence[str]) -> int:
