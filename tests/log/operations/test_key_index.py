@@ -183,7 +183,7 @@ def test_values_that_are_no_keys_leave_no_file_out() -> None:
 
 
 class _Watched(Around):
-    """Remembers which files are opened, and refuses to store runs if told so."""
+    """Records which files are opened. With `refuses_runs` it stores no runs of the key index."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
