@@ -170,13 +170,14 @@ class Statements(TableReader):
         where, fixed = update_at_time(where, set, self._now_ms)
         return self.statement(lambda transaction: transaction.update(where, fixed))
 
-    def upsert(
+    def upsert(  # noqa: PLR0913 - the public signature
         self,
         data: Any,
         *,
         keys: Sequence[str] = (),
         delete_where: str | None = None,
         other_keys: bool = False,
+        order_by: str | Sequence[str] | None = None,
         columns: str = ALL,
         when_matched: Sequence[Rule] = (),
         when_not_matched: Sequence[Rule] = (),
@@ -200,6 +201,10 @@ class Statements(TableReader):
                 is not inserted. Columns that only this text reads need not be in the table.
             other_keys: Whether `keys` may differ from `tidelog.primaryKey`. Then all rows that are equal in `keys` are
                 replaced, even if they have different primary keys.
+            order_by: Columns of the table that say which of two rows of a key is newer; by default those of
+                `tidelog.orderBy`, none for `()`. Null is less than every value. Of the rows of a key the newest counts,
+                unless the table has a newer one, or deleted a newer one by `delete_where` within
+                `tidelog.tombstoneRetention`. The metric `numSourceRowsOutdated` counts the others.
             columns: `all`, or `partial`: rows of the table keep their values in columns that the data does not have. In
                 a list of dicts each row has columns of its own; a value of None sets null. New rows get the defaults of
                 the columns that are missing, or null.
@@ -212,7 +217,7 @@ class Statements(TableReader):
 
         Raises:
             SchemaMismatchError, UnsupportedFeatureError: As for `insert`, or a key is null without rules.
-            DuplicateKeyError: The data has several rows for one key.
+            DuplicateKeyError: The data has several rows for one key, and none or several that are equally new.
             ConfigurationError: There are no key columns, they are not in the table, or they are not its primary key; or
                 a rule is wrong, or arguments do not go together.
             PredicateError: `delete_where`, a condition or an expression has something that tidelog does not evaluate.
@@ -224,14 +229,14 @@ class Statements(TableReader):
         # At one time, however often the statement runs.
         rules = merge_rules(*by_kind, self._now_ms) if any(by_kind) else None
         if rules is not None or columns != ALL:
-            require_one_way(rules, columns, delete_where)
+            require_one_way(rules, columns, delete_where, order_by)
 
         def staged(transaction: Transaction) -> Transaction:
             if rules:
                 names = keys_of_upsert(keys, transaction.schema, transaction.properties, other_keys=other_keys)
                 return transaction.merge(held, rules, names)
             return transaction.upsert(
-                held, keys=keys, delete_where=delete_where, other_keys=other_keys, columns=columns
+                held, keys=keys, delete_where=delete_where, other_keys=other_keys, order_by=order_by, columns=columns
             )
 
         return self.statement(staged)

@@ -22,6 +22,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
+from tidelog.log.format.properties import ORDER_BY
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
@@ -29,8 +30,9 @@ from tidelog.log.operations import add_columns, delete_update, merge, schema_evo
 from tidelog.log.operations.merge_rules import ALL, PARTIAL, MergeRules, Rule, merge_rules, require_one_way
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
+from tidelog.log.operations.upsert_order import OUTDATED
 from tidelog.log.presentable import brief
-from tidelog.log.read.keys import keys_of_upsert
+from tidelog.log.read.keys import keys_of_upsert, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.table_identity import BaseLook, require_not_dropped
@@ -175,13 +177,14 @@ class Transaction:
         with self.working():
             return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
-    def upsert(
+    def upsert(  # noqa: PLR0913 - the public signature
         self,
         data: Any,
         *,
         keys: Sequence[str] = (),
         delete_where: str | None = None,
         other_keys: bool = False,
+        order_by: str | Sequence[str] | None = None,
         columns: str = ALL,
         when_matched: Sequence[Rule] = (),
         when_not_matched: Sequence[Rule] = (),
@@ -193,12 +196,15 @@ class Transaction:
         by_kind = (when_matched, when_not_matched, when_not_matched_by_source)
         rules = merge_rules(*by_kind, self._system.now_ms) if any(by_kind) else None
         if rules is not None or columns != ALL:
-            require_one_way(rules, columns, delete_where)
+            require_one_way(rules, columns, delete_where, order_by)
         if rules:
             return self.merge(data, rules, names)
+        has_order = order_by is not None or ORDER_BY in self.properties
+        order = order_columns(order_by, self.schema, self.properties) if has_order else []
         stage = merge.stage_partial if columns == PARTIAL else upsert.stage_upsert
+        metrics = (*upsert.UPSERT_METRICS, OUTDATED) if order else upsert.UPSERT_METRICS
         with self.working():
-            return self._keep(stage(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS)
+            return self._keep(stage(self._state, self.writer, data, names, delete_where, order), metrics)
 
     def merge(self, data: Any, rules: MergeRules, names: Sequence[str]) -> Transaction:
         """Stage an upsert by rules; `names` are its key columns."""
@@ -430,6 +436,11 @@ class Transaction:
         """Keep what an operation staged. None means nothing to do: the result then has zeros for `metrics`."""
         if staged is None:
             self._without_commit = self._unchanged(metrics)
+        elif staged.tombstones is not None and staged.is_empty:
+            # All records of an upsert are older than what the table has.
+            nothing = self._unchanged(staged.metrics)
+            outdated = {OUTDATED: staged.metrics.get(OUTDATED, 0)}
+            self._without_commit, staged = replace(nothing, metrics={**nothing.metrics, **outdated}), None
         self._staged = staged
         return self
 

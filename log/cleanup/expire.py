@@ -24,12 +24,14 @@ from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.format.tombstone_list import TOMBSTONES
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.state.table_identity import is_same_commit
+from tidelog.log.state.tombstones import tombstones_of
 from tidelog.log.state.version_checksum import read_head
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -230,14 +232,29 @@ class _Expired:
             return None
         self.wanted_version = version
         bound = self._kept.bound(version)
+        listed = self._tombstones_listed()
+        if listed is not None and listed < bound:
+            bound = listed
         for found in list_checkpoints(self._store):
             if found.version <= bound and self._is_intact(found) and self._keeps_times(found.version, times):
                 return found
         which = "the version at the cut-off"
-        if bound < version:
+        if bound == listed:
+            which = f"which names the tombstones of the last {properties.TOMBSTONE_RETENTION}"
+        elif bound < version:
             which = f"which consumers need ({', '.join(self._kept.held_by(version))})"
         self.reason = f"there is no readable checkpoint at or before version {max(bound, 0)}, {which}"
         return None
+
+    def _tombstones_listed(self) -> int | None:
+        """The version that names the table's tombstones, if one of them still counts."""
+        entry = self._head.transactions.get(TOMBSTONES)
+        if entry is None:
+            return None
+        kept_ms = properties.duration_ms(self._head.metadata.configuration, properties.TOMBSTONE_RETENTION)
+        expired_ms = self._now_ms - kept_ms
+        files = tombstones_of(self._store, self._head)
+        return entry.version if any(file.newest_ms >= expired_ms for file in files) else None
 
     def _is_intact(self, found: CheckpointFiles) -> bool:
         """Whether all of the checkpoint can be read and its totals match the version's checksum."""

@@ -47,6 +47,10 @@ class References:
             storage_type, _, path = spelled.partition("\0")
             self._add_vector(storage_type, path)
 
+    def add_paths(self, paths: Sequence[str]) -> None:
+        """Add files by their paths."""
+        self._add_paths(pa.chunked_array([pa.array(paths, pa.string())]))
+
     def add_commit(self, commit: Commit) -> None:
         """Add every file that a commit adds or removes, its change files, and the files that tidelog's record names."""
         paths = []
@@ -65,7 +69,7 @@ class References:
         for entry in (entry for group in moved.groups for entry in group.inputs) if moved else ():
             if entry.dv_id is not None:
                 self._add_stored(deletion_vector.of_id(entry.dv_id))
-        self._add_paths(pa.chunked_array([pa.array(paths, pa.string())]))
+        self.add_paths(paths)
 
     def named(self, paths: Sequence[str]) -> BoolArray:
         """Whether each of the files at `paths` (relative to the table) is named."""

@@ -20,8 +20,9 @@ from tidelog.log.storage import FileStatus
 
 DAY_MS = 86_400_000
 ROW_MAPS = "_tidelog/rowmaps/"
+TOMBSTONE_FILES = "_tidelog/tombstones/"
 # The folders for files other than data files that the log names. Nothing else in a `_` folder belongs to the table.
-_OWNED_FOLDERS = ("_dv/", "_change_data/", ROW_MAPS)
+_OWNED_FOLDERS = ("_dv/", "_change_data/", ROW_MAPS, TOMBSTONE_FILES)
 _COMPACTED = re.compile(r"(?P<start>\d{20})\.\d{20}\.compacted\.json")
 # What a process leaves if it is killed between writing a file and giving it its final name.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
@@ -174,8 +175,8 @@ def left_over(listing: Iterable[FileStatus], now_ms: int) -> list[FileStatus]:
 def may_vacuum(path: str, partition_columns: Collection[str] = ()) -> bool:
     """Whether vacuum may delete a file, by its path: neither a folder nor the name begins with `_` or `.`.
 
-    Exceptions: the folders of deletion vectors, change data and row maps, partition folders of a column whose name
-    begins so, files that Spark left unfinished, and what processes of tidelog left that were killed.
+    Exceptions: the folders of deletion vectors, change data, row maps and tombstones, partition folders of a column
+    whose name begins so, files that Spark left unfinished, and what processes of tidelog left that were killed.
     """
     if _UNFINISHED.fullmatch(path) or _LEFT_OVER.fullmatch(path):
         return True

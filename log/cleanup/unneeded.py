@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.pieces import Pieces, commits_in_pieces
 from tidelog.log.cleanup.references import References, path_inside
-from tidelog.log.format import commit_info, deletion_vector, lineage
+from tidelog.log.format import commit_info, deletion_vector, lineage, tombstone_list
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.text import is_unicode
@@ -145,6 +145,9 @@ def named_files(commit: Commit) -> Iterator[tuple[str, int]]:
     for group in moved.groups if moved else ():
         if group.row_map is not None and group.row_map.startswith(retention.ROW_MAPS):
             yield group.row_map, 0
+    for file in tombstone_list.listed_files(commit.info):
+        if file.path.startswith(retention.TOMBSTONE_FILES):
+            yield file.path, 0
 
 
 def _vector_file(vector: DeletionVectorDescriptor) -> Iterator[tuple[str, int]]:

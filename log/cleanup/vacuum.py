@@ -35,12 +35,15 @@ from tidelog.log.commit.result import committed
 from tidelog.log.conflict.fences import floor_of, horizon_of
 from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.errors import CorruptLogError, StoreUnavailableError
+from tidelog.log.format import tombstone_list
+from tidelog.log.format.tombstone_list import TOMBSTONES
 from tidelog.log.state import versions
 from tidelog.log.state.commits import commits_until_now, read_commits
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.state.table_identity import is_same_commit
+from tidelog.log.state.tombstones import tombstones_at
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger, to_datetime, utc_text
 
@@ -63,7 +66,7 @@ class VacuumReport:
         deletion_vectors: How many files of deletion vectors were deleted.
         change_files: How many files of change rows were deleted.
         row_maps: How many row maps were deleted.
-        others: How many other files were deleted, such as those that processes left that were killed.
+        others: How many other files were deleted, such as tombstones, or what processes left that were killed.
         bytes_deleted: The size of all deleted files.
         files: Their paths relative to the table.
         failed: (path, error) of each file that could not be deleted.
@@ -236,11 +239,19 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Pie
     """
     needed = References()
     newest = state.files()
+    # The list of tombstones at `earliest`: the one before the first that a later commit has.
+    entry = state.head.transactions.get(TOMBSTONES)
+    buried, is_first = None if entry is None else entry.version, True
     for commit in commits_in_pieces(store, range(earliest + 1, state.head.version + 1)):
         if commit is None:
             yield
         else:
             needed.add_commit(commit)
+            change = tombstone_list.list_of(commit.info)
+            if change is not None and is_first:
+                buried, is_first = change.previous, False
+    if buried is not None:
+        needed.add_paths([file.path for file in tombstones_at(store, state.head, buried)])
     needed.add_files(newest.adds)
     removed_ms = pc.fill_null(newest.removes["deletionTimestamp"], 0)
     needed.add_files(newest.removes.filter(pc.greater_equal(removed_ms, cutoff_ms)))

@@ -19,16 +19,18 @@ from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
 from tidelog.log.data.reader import DataFile, physical_rows
 from tidelog.log.errors import CompactionVerificationError, ConfigurationError, HistoryExpiredError
 from tidelog.log.format import commit_info, deletion_vector, paths, properties, row_tracking, statistics
-from tidelog.log.format.actions import Action, AddFile, CommitInfo, FileKey, RemoveFile
+from tidelog.log.format.actions import Action, AddFile, CommitInfo, FileKey, RemoveFile, SetTransaction
 from tidelog.log.format.lineage import Lineage
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
 from tidelog.log.format.row_tracking import preserves_ids
+from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneChange, TombstoneList
 from tidelog.log.pruning.partition_scope import in_scope
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
+from tidelog.log.state.tombstones import tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -40,6 +42,7 @@ class Prepared:
     actions: list[Action]
     lineage: Lineage | None
     written: tuple[str, ...]
+    tombstones: TombstoneList | None = None
 
 
 def prepare(staged: Staged, state: LogState, store: Store, system: System, now_ms: int) -> Prepared:
@@ -58,6 +61,9 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     actions.extend(staged.transactions)
     if staged.fence is not None:
         actions.append(staged.fence)
+    tombstones = None if staged.tombstones is None else _tombstones(staged.tombstones, state.head, store)
+    if tombstones is not None:
+        actions.append(SetTransaction(TOMBSTONES, state.head.version + 1, now_ms))
     for group in staged.moves:
         actions.extend(group.inputs)
         actions.extend(vectors.without_dead(group.outputs, staged.dead))
@@ -71,7 +77,19 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     actions.extend(vectors.without_dead(staged.adds, staged.dead))
     actions.extend(staged.cdc)
     prepared = _finished(staged, actions, vectors, store, system)
-    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state, store))
+    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state, store), tombstones=tombstones)
+
+
+def _tombstones(change: TombstoneChange, head: Head, store: Store) -> TombstoneList | None:
+    """The tombstones after the commit; None if it does not change them."""
+    if not change.written and change.restored is None:
+        return None
+    before = head.transactions.get(TOMBSTONES)
+    return TombstoneList(
+        change.after(tombstones_of(store, head)),
+        None if change.own is None else change.own.path,
+        None if before is None else before.version,
+    )
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:

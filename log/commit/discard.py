@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import PathNotWritableError, TidelogError
+from tidelog.log.format import tombstone_list
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.state.loader import load
@@ -25,6 +26,7 @@ def files_written_for(staged: Staged) -> set[str]:
         (cdc.path for cdc in staged.cdc),
         (add.path for group in staged.moves for add in group.outputs),
         (add.path for delete in staged.deletes for add in delete.survivors or ()),
+        (file.path for file in (staged.tombstones.written if staged.tombstones else ())),
     ]
     return {path for paths in written for path in paths}
 
@@ -33,6 +35,8 @@ def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
     """Delete the files of `staged`, except those that its own `commit` names."""
     adds, cdc = (commit.adds, commit.cdc) if commit is not None else ([], [])
     named = {add.path for add in adds} | {file.path for file in cdc}
+    if commit is not None and staged.tombstones is not None:
+        named |= {file.path for file in tombstone_list.listed_files(commit.info)}
     delete_unnamed(store, [to_storage_path(path) for path in sorted(files_written_for(staged) - named)])
 
 

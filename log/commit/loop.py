@@ -32,7 +32,7 @@ from tidelog.log.errors import (
     TidelogError,
     TransactionExpiredError,
 )
-from tidelog.log.format import commit_info, properties
+from tidelog.log.format import commit_info, properties, tombstone_list
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
@@ -374,6 +374,8 @@ class _Attempt:
             record["scope"] = "table"
         if prepared.lineage is not None:
             record["lineage"] = prepared.lineage.to_builtins()
+        if prepared.tombstones is not None:
+            record[tombstone_list.KEY] = prepared.tombstones.to_builtins()
         if self._rebased_over:
             record["rebase"] = {
                 "over": [self._rebased_over[0], self._rebased_over[-1]],

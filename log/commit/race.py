@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log.arrays import Int64Array
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
 from tidelog.log.conflict.outcome import Answer, Conflict, Question, RebaseOutcome
 from tidelog.log.conflict.partitions import FilesByPartition
@@ -22,6 +22,7 @@ from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
+from tidelog.log.data.tombstones import read_tombstones, tombstone_columns
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -29,7 +30,7 @@ from tidelog.log.errors import (
     FencedError,
     TidelogError,
 )
-from tidelog.log.format import deletion_vector, properties
+from tidelog.log.format import deletion_vector, properties, tombstone_list
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, FileKey, Metadata
 from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.paths import canonical
@@ -75,11 +76,31 @@ class Race:
             if refused:
                 return refused
             self._rebase.fold(winner, operation_class)
+            buried = self._buried(winner, operation_class)
+            if buried:
+                return buried
         outcome = self._rebase.judge()
         if isinstance(outcome, Question):
             answers = answer(outcome, self._store, self._base.head.metadata, self._answers)
             outcome = self._rebase.judge(answers)
         return outcome
+
+    def _buried(self, winner: Commit, operation_class: OperationClass) -> Conflict | None:
+        """The conflict if the winner changed a tombstone that the transaction has looked for."""
+        change, reads, found = self._staged.tombstones, self._staged.reads, tombstone_list.list_of(winner.info)
+        if found is None or change is None or not change.is_ordered or reads is None or reads.keys is None:
+            return None
+        evidence = "the winner took back tombstones that this transaction may have looked for"
+        if found.own is not None:
+            names = reads.keys.column_names
+            columns = tombstone_columns(self._base.head.metadata, self._store.url, names, change.order)
+            own = [file for file in found.files if file.path == found.own and columns.fit(file)]
+            rows = [rows for file in own for rows in read_tombstones(self._store, file, columns, reads.keys)]
+            if not any(_among(table.select(names), reads.keys).any() for table in rows):
+                return None
+            evidence = "the winner deleted a key that this transaction has a record of"
+        error = ConcurrentDeleteReadException
+        return Conflict(error, winner.version, operation_class, self._staged.operation_class, evidence)
 
     @property
     def newest_overlap(self) -> int:
@@ -261,9 +282,13 @@ def _true_for(rows: pa.Table, reads: Reads) -> Int64Array:
     kept: Int64Array = np.flatnonzero(Condition(reads.predicate, rows.schema).mask(rows))
     if reads.keys is None:
         return kept
-    names = reads.keys.column_names
-    candidates = rows.select(names).take(pa.array(kept))
-    together = pa.concat_tables([candidates, reads.keys.select(names).cast(candidates.schema)])
-    numbers = np.asarray(group_numbers(together, names))
-    matching: Int64Array = kept[np.isin(numbers[: len(kept)], numbers[len(kept) :])]
-    return matching
+    candidates = rows.select(reads.keys.column_names).take(pa.array(kept))
+    return kept[_among(candidates, reads.keys)]
+
+
+def _among(rows: pa.Table, keys: pa.Table) -> BoolArray:
+    """Which rows are one of the keys; both have the same columns."""
+    together = pa.concat_tables([rows, keys.select(rows.column_names).cast(rows.schema)])
+    numbers = np.asarray(group_numbers(together, rows.column_names))
+    found: BoolArray = np.isin(numbers[: rows.num_rows], numbers[rows.num_rows :])
+    return found

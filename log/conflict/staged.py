@@ -21,6 +21,7 @@ from tidelog.log.format.actions import (
     SetTransaction,
 )
 from tidelog.log.format.lineage import LineageGroup
+from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.predicate import Expression
 from tidelog.log.pruning.partition_scope import Scope
 
@@ -126,6 +127,9 @@ class Staged:
     With `is_computed` the added rows were computed from the deleted ones, and each stands for one of `reads.keys`: a
     winner that changed or added such a row is a conflict.
 
+    `tombstones` are what it does to the tombstones of deleted keys. If it has compared its rows with them, it has read
+    those of `reads.keys`: a winner that wrote one of them, or took tombstones back, is a conflict.
+
     A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
     in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
 
@@ -152,6 +156,7 @@ class Staged:
     replaces_matches: bool = False
     is_computed: bool = False
     kept: tuple[RowDelete, ...] = ()
+    tombstones: TombstoneChange | None = None
     sees_all: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
@@ -189,5 +194,6 @@ class Staged:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        other = self.transactions or self.metadata or self.domains or self.fence
+        buried = self.tombstones is not None and (self.tombstones.written or self.tombstones.restored is not None)
+        other = self.transactions or self.metadata or self.domains or self.fence or buried
         return not (self.adds or self.moves or self.changes_rows or other)

@@ -7,6 +7,7 @@ From rows to a file:
 - `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns
 - `row_values`: compare and show rows, also with dates that Python lacks
+- `ordering`: which rows of a key are the newest
 - `row_hashes`: a number for each row, to find equal rows among many
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `key_runs`: where the rows with a key are: the runs of the key index
@@ -20,4 +21,5 @@ From a file to rows:
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: rows in a temporary file, for more than fit into the memory
 - `row_maps`: where a compaction moved each row
+- `tombstones`: the keys that an UPSERT with an order has deleted
 """

@@ -21,6 +21,7 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `statistics_reader`: read the statistics of many files as Arrow columns
 - `deletion_vector`: encode, decode and locate deletion vectors
 - `lineage`: the record of where a compaction moved each row
+- `tombstone_list`: the record of which files have tombstones
 - `text`: which text the log can hold
 - `seal`: a checksum inside checkpoint and `.crc` files
 """

@@ -37,6 +37,8 @@ COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 RANDOM_PREFIXES = "delta.randomizeFilePrefixes"
 PRIMARY_KEY = "tidelog.primaryKey"
 KEY_INDEX = "tidelog.keyIndex"
+ORDER_BY = "tidelog.orderBy"
+TOMBSTONE_RETENTION = "tidelog.tombstoneRetention"
 CLUSTER_BY = "tidelog.clusterBy"
 CLUSTER_ORDER = "tidelog.clusterOrder"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
@@ -82,6 +84,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
     CLUSTER_ORDER: "hilbert",
     METADATA_RETRY: "true",
     KEY_INDEX: "true",
+    TOMBSTONE_RETENTION: "7 days",
 }
 
 _UNITS_MS = {
@@ -235,6 +238,8 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
     KEY_INDEX: parse_flag,
+    ORDER_BY: parse_names,
+    TOMBSTONE_RETENTION: parse_duration_ms,
     CLUSTER_BY: parse_names,
     CLUSTER_ORDER: _parse_cluster_order,
     MAX_TRANSACTION_TIME: parse_duration_ms,
@@ -361,11 +366,12 @@ def clean_up(configuration: Mapping[str, str]) -> bool:
 
 def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that identify a row, as the table declares them (not a constraint); empty if it declares none."""
-    try:
-        text = configuration.get(PRIMARY_KEY)
-        return () if text is None else parse_names(text)
-    except ValueError:  # another writer's value that tidelog cannot parse
-        return ()
+    return _names(configuration, PRIMARY_KEY)
+
+
+def order_by(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns by which an UPSERT compares its rows with those of the table; empty if the table names none."""
+    return _names(configuration, ORDER_BY)
 
 
 def indexed_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
@@ -375,8 +381,12 @@ def indexed_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
 
 def cluster_by(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns by which MAJOR compaction clusters rows; empty if the table names none."""
+    return _names(configuration, CLUSTER_BY)
+
+
+def _names(configuration: Mapping[str, str], key: str) -> tuple[str, ...]:
     try:
-        text = configuration.get(CLUSTER_BY)
+        text = configuration.get(key)
         return () if text is None else parse_names(text)
     except ValueError:  # another writer's value that tidelog cannot parse
         return ()

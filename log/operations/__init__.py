@@ -14,6 +14,7 @@ Rows:
 - `delete_update`: DELETE and UPDATE by a predicate; find the rows, and delete them by deletion vector or by
   rewriting files
 - `upsert`: replace or delete rows by key
+- `upsert_order`: which rows of an upsert are older than what the table has
 - `merge`: change rows by key, by rules or only some of their columns; `merge_rules`: what a rule is
 - `overwrite`: OVERWRITE and TRUNCATE of the whole table or of partitions
 - `restore`: bring back an earlier version

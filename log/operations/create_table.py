@@ -30,7 +30,7 @@ from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped, requested
 from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
-from tidelog.log.read.keys import check_primary_key
+from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.commits import is_there
 from tidelog.log.state.loader import LogState, load
@@ -132,6 +132,7 @@ def staged_creation(
     check_partition_columns(columns, list(partition_by))
     check_statistics_columns(columns, list(partition_by), configuration)
     check_primary_key(columns, configuration)
+    order_columns(None, columns, configuration)
     require_clusterable(columns, list(partition_by), table_properties.cluster_by(configuration))
     metadata = Metadata(
         id=system.uuid(),

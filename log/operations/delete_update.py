@@ -69,14 +69,23 @@ class RowMatcher:
         """The live files that can have a row for which `expression` is true, with the schema ADD."""
         return prune_state(self._state, expression, self.schema, self._writer.metadata).files
 
+    def keeping(self, add: AddFile, positions: Int64Array) -> RowDelete:
+        """Rows that the operation depends on, and leaves as they are; see `Staged.kept`."""
+        return RowDelete(add, BitMap64(positions), self.rows_of(add))
+
     def delete(self, matched: Matched) -> RowDelete:
         """Stage deleting the matched rows of one file."""
-        count = self._physical_rows.pop(matched.add.path, None)
-        if count is None:
-            count = physical_rows(self._writer.store, DataFile.of(matched.add))
+        count = self.rows_of(matched.add)
+        self._physical_rows.pop(matched.add.path, None)
         if self.vectors:
             return RowDelete(matched.add, matched.positions, count)
         return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
+
+    def rows_of(self, add: AddFile) -> int:
+        """The rows of a file, dead ones included."""
+        if add.path not in self._physical_rows:
+            self._physical_rows[add.path] = physical_rows(self._writer.store, DataFile.of(add))
+        return self._physical_rows[add.path]
 
     def read(
         self, add: AddFile, schema: pa.Schema, only: BitMap64 | None = None

@@ -10,6 +10,8 @@ conflict, and the statement runs again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +23,6 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
-from tidelog.log.data.reader import DataFile, physical_rows
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import commit_info
@@ -36,6 +37,7 @@ from tidelog.log.operations.upsert import (
     merge_parameters,
     with_kept_ids,
 )
+from tidelog.log.operations.upsert_order import newest_of
 from tidelog.log.predicate import Condition, Literal
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read import change_files
@@ -221,10 +223,7 @@ class _Merge(KeyMatcher):
 
     def _keep(self, found: _Found, rows: Int64Array) -> None:
         if len(rows):
-            count = self._physical_rows.get(found.add.path)
-            if count is None:
-                count = physical_rows(self._writer.store, DataFile.of(found.add))
-            self.kept.append(RowDelete(found.add, BitMap64(found.positions[rows]), count))
+            self.kept.append(self.keeping(found.add, found.positions[rows]))
 
     def _stage(self, found: _Found, outcomes: Sequence[tuple[Int64Array, pa.Table | None]]) -> None:
         chosen = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in outcomes)])
@@ -310,20 +309,30 @@ def stage_merge(
     is_known = source.rows is None or bool(source.rows)
     _check(rules if is_known else MergeRules(by_source=rules.by_source), source.everything, merge.schema)
     merge.apply(rules.matched, rules.by_source, partial=None, inserts=bool(rules.not_matched))
-    return _staged(merge, source, merge.inserted(rules.not_matched), rules)
+    staged = _staged(merge, source, merge.inserted(rules.not_matched), rules)
+    return staged if staged.adds or staged.deletes else None
 
 
 def stage_partial(
-    state: LogState, writer: DataWriter, data: Any, names: Sequence[str], delete_where: str | None
+    state: LogState,
+    writer: DataWriter,
+    data: Any,
+    names: Sequence[str],
+    delete_where: str | None,
+    order: Sequence[str] = (),
 ) -> Staged | None:
     """Stage an upsert that sets the columns which the data gives, of the rows with its keys; None if nothing changes.
 
     Other columns keep their values, or get their defaults in a new row. In a list of dicts, each row has columns of its
-    own. Raises the errors of `stage_upsert`.
+    own. With `order`, a row has no effect if the table has something newer of its key; see `upsert_order`.
+
+    Raises the errors of `stage_upsert`.
     """
     if delete_where is not None:
         delete_where = predicate.at_time(delete_where, writer.system.now_ms)
     row_rules = RowRules.of(writer)
+    if order:
+        data = newest_of(data, writer.schema, names, order)
     source = _Source(data, row_rules, names, writer.store.url)
     if not source.known.num_rows:
         return None
@@ -334,6 +343,13 @@ def stage_partial(
     deleted = pa.array(np.zeros(source.known.num_rows, dtype=bool))
     if delete_where is not None:
         deleted = matching(source.everything, delete_where)
+    ordered = None
+    if order:
+        ordered = KeyMatcher(state, writer, source.keys).ordered(source.known.select(order), np.asarray(deleted))
+        everything, wins = source.keys, ordered.decision.wins
+        if not wins.all():
+            left = data.filter(pa.array(wins)) if source.rows is None else list(compress(source.rows, wins))
+            source, deleted = _Source(left, row_rules, names, writer.store.url), deleted.filter(pa.array(wins))
     merge = _Merge(state, writer, source, row_rules)
     merge.apply((), (), partial=deleted)
     merge.is_matched |= np.asarray(deleted)
@@ -341,13 +357,14 @@ def stage_partial(
     if delete_where is not None:
         matched.insert(0, RowRule(delete_where, Act.DELETE))
     inserts = [RowRule(None, Act.INSERT)]
-    return _staged(merge, source, merge.inserted(inserts), MergeRules(matched, inserts))
+    staged = _staged(merge, source, merge.inserted(inserts), MergeRules(matched, inserts))
+    if ordered is None:
+        return staged if staged.adds or staged.deletes else None
+    return replace(ordered.staged(staged), reads=Reads(everything.predicate(), everything.table))
 
 
-def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) -> Staged | None:
+def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) -> Staged:
     adds, cdc = merge.write()
-    if not adds and not merge.deletes:
-        return None
     names = source.keys.names
     reads = Reads(source.keys.predicate(), source.keys.table)
     if rules.by_source:

@@ -78,15 +78,18 @@ def merge_rules(
     return MergeRules(of_matched, of_new, of_old)
 
 
-def require_one_way(rules: MergeRules | None, columns: str, delete_where: str | None) -> None:
+def require_one_way(
+    rules: MergeRules | None, columns: str, delete_where: str | None, order_by: str | Sequence[str] | None
+) -> None:
     """Raise ConfigurationError if arguments of an upsert do not go together."""
     if columns not in (ALL, PARTIAL):
         raise ConfigurationError(f"columns cannot be {brief(columns)}", advice=f"use {ALL!r} or {PARTIAL!r}")
-    if rules and (columns == PARTIAL or delete_where is not None):
-        other = f"columns={PARTIAL!r}" if columns == PARTIAL else "delete_where"
+    given = {f"columns={PARTIAL!r}": columns == PARTIAL, "delete_where": delete_where is not None, "order_by": order_by}
+    others = [name for name, is_given in given.items() if is_given]
+    if rules and others:
         raise ConfigurationError(
-            f"{other} and rules such as when_matched are both given",
-            advice="say all of it with rules; 'delete' is one of their actions",
+            f"{' and '.join(others)} and rules such as when_matched are both given",
+            advice="say all of it with rules, such as ('source.at >= target.at', 'update'); 'delete' is an action, too",
         )
 
 

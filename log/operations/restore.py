@@ -16,11 +16,13 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import DomainMetadata, Metadata
 from tidelog.log.format.clustering import CLUSTERING_DOMAIN, clusters_by_nothing
 from tidelog.log.format.identity import with_high_water_marks
+from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state import files
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.tombstones import tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -54,7 +56,9 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     gone, back = difference(current.files().adds, target.files().adds)
     metadata = _restored_metadata(current.head.metadata, target.head.metadata)
     domains = _restored_domains(current.head.domains, target.head.domains)
-    if not gone.num_rows and not back.num_rows and metadata is None and not domains:
+    buried = tombstones_of(store, target.head)
+    tombstones = None if buried == tombstones_of(store, current.head) else TombstoneChange(restored=buried)
+    if not gone.num_rows and not back.num_rows and metadata is None and not domains and tombstones is None:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)
     require_restorable(store, returning, target.head.version, current.head)
@@ -64,6 +68,7 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
         restores=target.files().adds,
         metadata=metadata,
         domains=domains,
+        tombstones=tombstones,
         parameters={"version": str(target.head.version)},
         metrics={
             "numRestoredFiles": len(returning),

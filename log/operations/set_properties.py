@@ -19,7 +19,7 @@ from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.changes import change_schema
-from tidelog.log.read.keys import check_primary_key
+from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 
@@ -94,6 +94,7 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
     if table_properties.STATISTICS_COLUMNS in texts:
         check_statistics_columns(schema, metadata.partition_columns, texts)
     check_primary_key(schema, texts)
+    order_columns(None, schema, texts)
     require_clusterable(schema, metadata.partition_columns, table_properties.cluster_by(texts))
 
 

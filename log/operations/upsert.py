@@ -30,6 +30,7 @@ from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.tend_index import tend_index
+from tidelog.log.operations.upsert_order import Decision, FoundRows, UpsertOrder, newest_of
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.key_index import Located, index_of
@@ -66,27 +67,41 @@ _JOINED_ROWS = 500_000
 
 
 def stage_upsert(
-    state: LogState, writer: DataWriter, data: Any, names: Sequence[str], delete_where: str | None
+    state: LogState,
+    writer: DataWriter,
+    data: Any,
+    names: Sequence[str],
+    delete_where: str | None,
+    order: Sequence[str] = (),
 ) -> Staged | None:
     """Stage replacing, for each row of `data`, all table rows with its key; None if nothing changes.
 
-    `names` are the key columns. A row for which `delete_where` is true deletes its key and adds nothing.
+    `names` are the key columns. A row for which `delete_where` is true deletes its key and adds nothing. With `order`,
+    a row has no effect if the table has something newer of its key; see `upsert_order`.
+
     Raises SchemaMismatchError, DuplicateKeyError, PredicateError.
     """
     if delete_where is not None:
         delete_where = at_time(delete_where, writer.system.now_ms)
-    written, deleted = split_upsert(data, RowRules.of(writer), names, delete_where)
+    if order:
+        data = newest_of(data, writer.schema, names, order)
+    written, deleted = split_upsert(data, RowRules.of(writer), list(dict.fromkeys((*names, *order))), delete_where)
     written, deleted = writer.prepared(written), writer.prepared(deleted)
-    if not written.num_rows and not deleted.num_rows:
+    records = pa.concat_tables([written.select(deleted.column_names), deleted])
+    if not records.num_rows:
         return None
-    keys = Keys(pa.concat_tables([written.select(deleted.column_names), deleted]), names, writer.store.url)
+    keys = Keys(records, names, writer.store.url)
     change = _Upsert(state, writer, keys, written.num_rows)
+    ordered = change.of_order(records.select(order)) if order else None
+    if ordered is not None:
+        written = written.filter(pa.array(ordered.decision.wins[: written.num_rows]))
     deletes = change.deletes()
-    if not written.num_rows and not deletes:
+    if ordered is None and not written.num_rows and not deletes:
         return None
     adds = writer.write(with_kept_ids(written, writer.tracked, change.pairs.row_ids[: written.num_rows]))
     cdc = change.changes(written) if change.feed else []
-    return staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
+    staged = staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
+    return staged if ordered is None else ordered.staged(staged)
 
 
 def with_kept_ids(rows: pa.Table, tracked: Sequence[pa.Field], row_ids: Int64Array) -> pa.Table:
@@ -104,6 +119,11 @@ class Matches(NamedTuple):
     positions: Int64Array
     places: Int64Array
     row_ids: Int64Array
+
+    def only(self, numbers: Int64Array) -> Matches:
+        """The rows of some keys: those that have a number from 0 on in `numbers`, which are their new indices."""
+        chosen = numbers[self.places] >= 0
+        return Matches(self.add, self.positions[chosen], numbers[self.places[chosen]], self.row_ids[chosen])
 
 
 class Pairs:
@@ -169,6 +189,21 @@ def old_changes(old: pa.Table, follows: BoolArray) -> list[tuple[str, pa.Table]]
 def new_changes(new: pa.Table, known: BoolArray) -> list[tuple[str, pa.Table]]:
     """The changes of added rows; `known` marks those whose key existed."""
     return [(UPDATE_POSTIMAGE, new.filter(pa.array(known))), (INSERT, new.filter(pa.array(~known)))]
+
+
+class Ordered(NamedTuple):
+    """A decision, the rows that records with an effect replace or delete, and the rows that are newer than theirs.
+
+    The keys of `matches` are numbered among those with an effect.
+    """
+
+    decision: Decision
+    matches: list[Matches]
+    kept: list[RowDelete]
+
+    def staged(self, staged: Staged) -> Staged:
+        """The operation as one with an order."""
+        return self.decision.staged(staged, self.kept)
 
 
 class KeyMatcher(RowMatcher):
@@ -242,6 +277,29 @@ class KeyMatcher(RowMatcher):
         positions = np.concatenate([np.empty(0, dtype=np.int64), *(numbers for numbers, _ in pieces)])
         return positions, pa.Table.from_batches([batch for _, batch in pieces], schema=schema)
 
+    def ordered(self, records: pa.Table, is_delete: BoolArray) -> Ordered:
+        """Decide which of the records of the keys, with the columns of an order, have an effect."""
+        found = [(matches, self.columns_of(matches, records.column_names)) for matches in self.found()]
+        return self.decided(records, is_delete, found)
+
+    def decided(self, records: pa.Table, is_delete: BoolArray, found: Sequence[tuple[Matches, pa.Table]]) -> Ordered:
+        """The same, with all rows that have one of the keys, and the columns of the order of each."""
+        order = UpsertOrder(self._state, self._writer, self._keys, records.column_names)
+        matches = [own for own, _ in found]
+        decision = order.decide(records, is_delete, [FoundRows(own.places, columns) for own, columns in found])
+        newer = [match.only(numbered(~decision.wins)) for match in matches]
+        older = [match.only(numbered(decision.wins)) for match in matches]
+        kept = [self.keeping(match.add, match.positions) for match in newer if len(match.places)]
+        return Ordered(decision, [match for match in older if len(match.places)], kept)
+
+    def columns_of(self, matches: Matches, names: Sequence[str]) -> pa.Table:
+        """Some columns of rows that were found."""
+        schema = pa.schema([self.schema.field(name) for name in names])
+        if not names:
+            return schema.empty_table()
+        pieces = self.read(matches.add, schema, BitMap64(matches.positions))
+        return pa.Table.from_batches([batch for _, batch in pieces], schema=schema)
+
     @property
     def _id_field(self) -> list[pa.Field]:
         return [field for field in self._writer.tracked if kind_of(field) == ROW_ID]
@@ -262,13 +320,23 @@ class _Upsert(KeyMatcher):
     def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int) -> None:
         super().__init__(state, writer, keys)
         self.pairs = Pairs(keys.table.num_rows, written)
+        # What is known of the rows to delete; None before they are looked for.
+        self._matches: list[Matches] | None = None
         self._old_rows: list[pa.Table] = []
         self._new_rows_follow: list[BoolArray] = []
+
+    def of_order(self, records: pa.Table) -> Ordered:
+        """Leave out the keys for which the table has something newer than `records`, which have the order's columns."""
+        ordered = self.ordered(records, np.arange(records.num_rows) >= self.pairs.written)
+        wins = ordered.decision.wins
+        self.pairs = Pairs(int(wins.sum()), int(wins[: self.pairs.written].sum()))
+        self._matches = ordered.matches
+        return ordered
 
     def deletes(self) -> list[RowDelete]:
         """Stage deleting the matching rows, file by file."""
         deletes = []
-        for add, positions, places, row_ids in self.found():
+        for add, positions, places, row_ids in self.found() if self._matches is None else self._matches:
             rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
             self._new_rows_follow.append(self.pairs.followed(places, row_ids))
             self._old_rows.append(rows)
@@ -281,6 +349,11 @@ class _Upsert(KeyMatcher):
         if self._old_rows:
             changes += old_changes(pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow))
         return self.cdc(*changes, *new_changes(written, self.pairs.matched[: written.num_rows]))
+
+
+def numbered(chosen: BoolArray) -> Int64Array:
+    """For each of some things its number among those that are chosen, or -1."""
+    return np.where(chosen, np.cumsum(chosen) - 1, -1)
 
 
 def _parameters(names: Sequence[str], delete_where: str | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.ordering import require_ordered
 from tidelog.log.data.row_values import shown
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import properties
@@ -82,6 +83,23 @@ def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[
                 advice="choose key columns that are not structs, lists or maps",
             )
     return keys
+
+
+def order_columns(given: str | Sequence[str] | None, schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
+    """The columns of an order as the table names them: those given, or else its own. Raises ConfigurationError."""
+    names = [given] if isinstance(given, str) else list(properties.order_by(configuration) if given is None else given)
+    spelled = {name.lower(): name for name in schema.names}
+    for name in names:
+        if name.lower() not in spelled:
+            raise ConfigurationError(
+                f"there is no column {brief(name)} to order rows by",
+                advice=f"{did_you_mean(name, schema.names)}the columns are {', '.join(schema.names)}",
+            )
+        try:
+            require_ordered(name, schema.field(spelled[name.lower()]).type)
+        except SchemaMismatchError as error:
+            raise ConfigurationError(error.message, advice=error.advice) from error
+    return list(dict.fromkeys(spelled[name.lower()] for name in names))
 
 
 class Keys:

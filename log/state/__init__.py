@@ -11,6 +11,7 @@ Folding commits into a state is pure; loading them is not.
 - `version_checksum`: a version's `Head` in one small file (`.crc`)
 - `files`: `FileState`, the live files and tombstones as Arrow columns: their order, partition values and statistics
 - `loader`: load a version as a `LogState`, and advance it by new commits
+- `tombstones`: which files have the tombstones of a version
 - `checkpoint_reader`: read checkpoints of every kind, or a part of one
 - `checkpoint_writer`: write checkpoints in one file; the files of large tables are grouped by partition
 - `checkpoint_sidecars`: write checkpoints with sidecars (V2), and use those again that have not changed

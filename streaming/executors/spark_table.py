@@ -25,6 +25,7 @@ from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_le
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.read.key_index import without_misses
+from tidelog.log.read.keys import key_columns, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
@@ -34,7 +35,7 @@ from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
-from tidelog.streaming.executors.spark_upsert import SparkUpsert
+from tidelog.streaming.executors.spark_upsert import SparkUpsert, newest_rows_of_frame
 from tidelog.streaming.executors.tasks import (
     FilePart,
     file_parts,
@@ -142,13 +143,14 @@ class SparkTable:
         where, fixed = predicate.update_at_time(where, set, REAL_SYSTEM.now_ms)
         return self._change_rows(where, partial(stage_update, where=where, assignments=fixed))
 
-    def upsert(
+    def upsert(  # noqa: PLR0913 - the public signature
         self,
         data: DataFrame,
         *,
         keys: Sequence[str] = (),
         delete_where: str | None = None,
         other_keys: bool = False,
+        order_by: str | Sequence[str] | None = None,
         columns: str = ALL,
         when_matched: Sequence[Rule] = (),
         when_not_matched: Sequence[Rule] = (),
@@ -164,10 +166,12 @@ class SparkTable:
         rows of the table that change.
 
         Args:
-            data: The new rows. Each key can occur only once.
+            data: The new rows. Each key can occur only once, unless there is an order.
             keys: The key's columns, by default those of the table property `tidelog.primaryKey`.
             delete_where: An SQL predicate over the data's columns; a row for which it is true deletes its key.
             other_keys: Whether the keys may differ from `tidelog.primaryKey`; see `Table.upsert`.
+            order_by: Columns of the table that say which of two rows of a key is newer, by default those of
+                `tidelog.orderBy`; see `Table.upsert`.
             columns: `all`, or `partial`; see `Table.upsert`.
             when_matched: Rules for rows of the table with a key of the data; see `Table.upsert`.
             when_not_matched: Rules for rows of the data with a new key.
@@ -193,6 +197,7 @@ class SparkTable:
                 keys=keys,
                 delete_where=delete_where,
                 other_keys=other_keys,
+                order_by=order_by,
                 columns=columns,
                 when_matched=when_matched,
                 when_not_matched=when_not_matched,
@@ -201,7 +206,12 @@ class SparkTable:
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         held = data.localCheckpoint(eager=False)
-        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys)
+        self._table.refresh()
+        names = key_columns(keys, self._table.schema, self._table.properties)
+        order = order_columns(order_by, self._table.schema, self._table.properties)
+        if order:
+            held = newest_rows_of_frame(held, names, order)
+        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys, order_by=order)
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:

@@ -2,49 +2,56 @@
 
 1. The data's tasks write the rows to add, and return their keys. The next steps use these files, not the data.
 2. The driver checks that each key occurs once, and sends the keys to all tasks.
-3. Tasks search the table's files for rows with these keys. They return the row positions, and the key of each.
+3. Tasks search the table's files for rows with these keys. They return the row positions, and the key of each. With an
+   order, the driver leaves out the records that are older than these rows, and tasks write files with such again.
 4. With the change data feed on, tasks read the old rows at these positions and the new files, and write change files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.staged import RowDelete, Staged
+from tidelog.log.data.ordering import present, require_ordered
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.schema import is_variant
 from tidelog.log.format.statistics import num_records
-from tidelog.log.operations.delete_update import Matched
+from tidelog.log.operations.delete_update import Matched, free_name
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
     UPSERT_METRICS,
     KeyMatcher,
+    Matches,
     Pairs,
     new_changes,
+    numbered,
     old_changes,
     split_upsert,
     staged_upsert,
     with_kept_ids,
 )
-from tidelog.log.read.keys import Keys, keys_of_upsert
+from tidelog.log.read.keys import Keys, keys_of_upsert, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
+from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import (
     FilePart,
@@ -67,7 +74,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpsertPart:
-    """What a task wrote: files, the keys of their rows, and the keys of rows that only delete."""
+    """What a task wrote: files, the keys and the order of their rows, and those of rows that only delete."""
 
     adds: tuple[AddFile, ...]
     keys: pa.Table
@@ -76,11 +83,15 @@ class UpsertPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of one file that have one of the keys: their deletion, the index of each row's key, and its row id."""
+    """The rows of a file that have one of the keys, how many rows it has, and the columns of the order, if any."""
 
-    delete: RowDelete
-    places: Int64Array
-    row_ids: Int64Array
+    matches: Matches
+    physical_rows: int
+    order: pa.Table = field(default_factory=lambda: pa.table({}))
+
+    def only(self, numbers: Int64Array) -> Found:
+        """The rows of the keys that have a number; see `Matches.only`. The order is left out."""
+        return Found(self.matches.only(numbers), self.physical_rows)
 
 
 class SparkUpsert:
@@ -97,12 +108,14 @@ class SparkUpsert:
         delete_where: str | None,
         *,
         other_keys: bool,
+        order_by: str | Sequence[str] | None,
     ) -> None:
         self._spark = spark
         self._data = data
         self._given = keys
         self._delete_where = delete_where
         self._other_keys = other_keys
+        self._order_by = order_by
 
     def stage(self, state: LogState, writer: DataWriter) -> Staged:
         """Stage the statement on `state`; see Table.upsert.
@@ -112,80 +125,158 @@ class SparkUpsert:
         """
         configuration = writer.metadata.configuration
         names = keys_of_upsert(self._given, writer.schema, configuration, other_keys=self._other_keys)
+        order = order_columns(self._order_by, writer.schema, configuration)
         data, rules = ruled(self._data, writer)
         observation = Observation()
         counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))
-        work = partial(_write, rules, names, self._delete_where)
+        work = partial(_write, rules, list(dict.fromkeys((*names, *order))), self._delete_where)
         parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
         adds = [add for part in parts for add in part.adds]
         try:
-            return self._staged(state, writer, names, parts, int(observation.get["rows"]))
+            require_counted(
+                writer,
+                adds,
+                sum(part.keys.num_rows for part in parts),
+                int(observation.get["rows"]) - sum(part.gone.num_rows for part in parts),
+            )
+            return self._staged(state, writer, names, order, parts)
         except BaseException:
             delete_written(writer, adds)
             raise
 
     def _staged(
-        self, state: LogState, writer: DataWriter, names: Sequence[str], parts: Sequence[UpsertPart], count: int
+        self, state: LogState, writer: DataWriter, names: list[str], order: list[str], parts: Sequence[UpsertPart]
     ) -> Staged:
-        adds = [add for part in parts for add in part.adds]
-        none = writer.schema.empty_table().select(names)
+        none = writer.schema.empty_table().select(dict.fromkeys((*names, *order)))
         new = pa.concat_tables([none, *(part.keys for part in parts)])
-        gone = pa.concat_tables([none, *(part.gone for part in parts)])
-        require_counted(writer, adds, new.num_rows, count - gone.num_rows)
-        self._require_few(count)
-        keys = Keys(pa.concat_tables([new, gone]), names, writer.store.url)
-        if not count:
+        records = pa.concat_tables([new, *(part.gone for part in parts)])
+        _require_few(records.num_rows)
+        keys = Keys(records, names, writer.store.url)
+        if not records.num_rows:
             return _nothing(0)
-        pairs = Pairs(count, new.num_rows)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
+        found = self._found(matcher, head, writer, keys, order)
+        wins = np.ones(records.num_rows, dtype=bool)
+        ordered = None
+        if order:
+            is_delete = np.arange(records.num_rows) >= new.num_rows
+            ordered = matcher.decided(
+                records.select(order), is_delete, [(entry.matches, entry.order) for entry in found]
+            )
+            wins = ordered.decision.wins
+        numbers = numbered(wins)
+        found = [entry for match in found if len((entry := match.only(numbers)).matches.places)]
+        pairs = Pairs(int(wins.sum()), int(wins[: new.num_rows].sum()))
+        follows = [pairs.followed(entry.matches.places, entry.matches.row_ids) for entry in found]
+        adds = self._adds(writer, keys, numbers, pairs, parts)
+        if ordered is None and not adds and not found:
+            return _nothing(records.num_rows)
+        cdc: list[AddCDCFile] = []
+        if matcher.feed:
+            old = [(entry.matches, after) for entry, after in zip(found, follows, strict=True)]
+            parts_of_old = task_parts_by(old, lambda match: match[0].add)
+            cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), parts_of_old))
+            known = partial(_new_changes, head, writer, keys, numbers, pairs.matched)
+            cdc += _flat(run(self._spark, known, task_parts(adds)))
+        deletes = self._deletes(matcher, head, writer, keys, found)
+        staged = staged_upsert(pairs, keys, self._delete_where, deletes, adds, cdc)
+        return staged if ordered is None else ordered.staged(staged)
+
+    def _found(
+        self, matcher: KeyMatcher, head: Head, writer: DataWriter, keys: Keys, order: Sequence[str]
+    ) -> list[Found]:
+        """The rows of the table that have one of the keys."""
         files = matcher.candidates(keys.predicate())
         located, is_left = matcher.located(files)
         found: list[Found] = []
-        if matcher.vectors and not writer.tracked:
-            # Neither the rows nor their ids have to be read.
+        if writer.tracked or order:
+            # Their ids, or the columns of the order, have to be read.
+            is_left[[entry.place for entry in located]] = True
+        else:
             found = [
-                Found(_deletion(matcher, entry.add, entry.positions), entry.places, np.full(len(entry.places), NEW_ROW))
+                Found(
+                    Matches(entry.add, entry.positions, entry.places, np.full(len(entry.places), NEW_ROW)), entry.rows
+                )
                 for entry in located
             ]
-        else:
-            is_left[[entry.place for entry in located]] = True
         rest = file_parts(files.filter(pa.array(is_left)))
-        found += _flat(run(self._spark, partial(_find, head, writer, keys), rest))
-        follows = [pairs.followed(entry.places, entry.row_ids) for entry in found]
-        if not adds and not found:
-            return _nothing(count)
-        cdc: list[AddCDCFile] = []
-        if matcher.feed:
-            old = [
-                (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
-            ]
-            parts_of_old = task_parts_by(old, lambda match: match[0])
-            cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), parts_of_old))
-            cdc += _flat(run(self._spark, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
-        if writer.tracked and (pairs.row_ids != NEW_ROW).any():
-            adds = self._with_row_ids(writer, keys, pairs.row_ids, adds)
-        return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
+        return found + _flat(run(self._spark, partial(_find, head, writer, keys, order), rest))
 
-    def _with_row_ids(
-        self, writer: DataWriter, keys: Keys, row_ids: Int64Array, adds: Sequence[AddFile]
+    def _adds(
+        self, writer: DataWriter, keys: Keys, numbers: Int64Array, pairs: Pairs, parts: Sequence[UpsertPart]
     ) -> list[AddFile]:
-        """Write the new rows again, now that the ids of the rows that they replace are known; the old files go."""
-        again = _flat(run(self._spark, partial(_rewritten, writer, keys, row_ids), task_parts(adds)))
-        rows = sum(num_records(add.stats) or 0 for add in adds)
-        try:
-            require_counted(writer, again, rows, rows)
-        except BaseException:
-            delete_written(writer, again)
-            raise
-        delete_written(writer, adds)
-        return again
+        """The files with the rows that are added.
 
-    def _require_few(self, count: int) -> None:
-        if count > MAX_KEYS:
-            raise ConfigurationError(
-                f"the data of the upsert has {count} keys, more than the {MAX_KEYS} that the driver can hold",
-                advice="upsert the data in several parts",
-            )
+        Tasks wrote them before it was known which rows are too old, and which ids of the table's rows they get. Then
+        they are written again, and the old files go.
+        """
+        kept: list[AddFile] = []
+        again: list[AddFile] = []
+        start = 0
+        for part in parts:
+            own = numbers[start : start + part.keys.num_rows]
+            start += part.keys.num_rows
+            is_same = (own >= 0).all() and not (writer.tracked and (pairs.row_ids[own] != NEW_ROW).any())
+            (kept if is_same else again).extend(part.adds)
+        if not again:
+            return kept
+        work = partial(_rewritten, writer, keys, numbers, pairs.row_ids)
+        written = _flat(run(self._spark, work, task_parts(again)))
+        rows = pairs.written - sum(num_records(add.stats) or 0 for add in kept)
+        try:
+            require_counted(writer, written, rows, rows)
+        except BaseException:
+            delete_written(writer, written)
+            raise
+        delete_written(writer, again)
+        return kept + written
+
+    def _deletes(
+        self, matcher: KeyMatcher, head: Head, writer: DataWriter, keys: Keys, found: Sequence[Found]
+    ) -> list[RowDelete]:
+        """The deletion of rows that were found. Without deletion vectors, tasks write the other rows of their files."""
+        if matcher.vectors:
+            return [
+                RowDelete(entry.matches.add, BitMap64(entry.matches.positions), entry.physical_rows) for entry in found
+            ]
+        matches = [entry.matches for entry in found]
+        return _flat(
+            run(self._spark, partial(_delete, head, writer, keys), task_parts_by(matches, lambda match: match.add))
+        )
+
+
+def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+    """The rows that `are_newest` chooses, computed by Spark."""
+    names, order = present(frame.columns, keys), present(frame.columns, order_by)
+    for name in order:
+        require_ordered(name, arrow_schema(frame).field(name).type)
+    window = Window.partitionBy(*map(quoted, names)).orderBy(*(F.col(quoted(name)).desc_nulls_last() for name in order))
+    schema = arrow_schema(frame)
+    rank = free_name(schema)
+    newest = frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
+    if not all(map(_is_hashable, schema)):
+        return newest
+    # Of rows that are equal in all columns the first only.
+    columns = [F.col(quoted(name)) for name in schema.names]
+    same = Window.partitionBy(*map(quoted, names), F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns))
+    number = F.row_number().over(same.orderBy(F.lit(1)))
+    return newest.withColumn(rank, number).where(F.col(rank) == 1).drop(rank)
+
+
+def _is_hashable(field: pa.Field) -> bool:
+    """Whether Spark can hash the values of a column."""
+    if pt.is_map(field.type) or is_variant(field):
+        return False
+    kind = field.type
+    return not pt.is_nested(kind) or all(_is_hashable(kind.field(number)) for number in range(kind.num_fields))
+
+
+def _require_few(count: int) -> None:
+    if count > MAX_KEYS:
+        raise ConfigurationError(
+            f"the data of the upsert has {count} keys, more than the {MAX_KEYS} that the driver can hold",
+            advice="upsert the data in several parts",
+        )
 
 
 def _write(
@@ -201,14 +292,18 @@ def _write(
             yield UpsertPart(tuple(adds), _typed(written, plain), _typed(gone, plain))
 
 
-def _rewritten(writer: DataWriter, keys: Keys, row_ids: Int64Array, adds: Sequence[AddFile]) -> list[AddFile]:
-    """Files with the rows of some files, which are deleted later, and the ids of the rows that they replace."""
+def _rewritten(
+    writer: DataWriter, keys: Keys, numbers: Int64Array, row_ids: Int64Array, adds: Sequence[AddFile]
+) -> list[AddFile]:
+    """Files with the rows of some files that have a number, and the ids of the rows that they replace."""
     again: list[AddFile] = []
     with cleared(writer):
         for add in adds:
             batches = read_batches(writer.store, DataFile.of(add), writer.schema)
             rows = pa.Table.from_batches(batches, schema=writer.schema)
-            again += writer.write(with_kept_ids(rows, writer.tracked, row_ids[keys.places(rows)]))
+            own = numbers[keys.places(rows)]
+            rows = rows.filter(pa.array(own >= 0))
+            again += writer.write(with_kept_ids(rows, writer.tracked, row_ids[own[own >= 0]]))
     return again
 
 
@@ -216,34 +311,35 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(rows.select(schema.names).columns, schema=schema)
 
 
-def _find(head: Head, writer: DataWriter, keys: Keys, part: FilePart) -> list[Found]:
+def _find(head: Head, writer: DataWriter, keys: Keys, order: Sequence[str], part: FilePart) -> list[Found]:
     matcher = KeyMatcher(state_of(head, writer, part.rows), writer, keys)
     return [
-        Found(_deletion(matcher, add, positions), places, row_ids)
-        for add, positions, places, row_ids in matcher.scanned(part.rows)
+        Found(matches, matcher.rows_of(matches.add), matcher.columns_of(matches, order))
+        for matches in matcher.scanned(part.rows)
     ]
 
 
-def _deletion(matcher: KeyMatcher, add: AddFile, positions: Int64Array) -> RowDelete:
-    return matcher.delete(Matched(add, BitMap64(positions), pa.table({})))
+def _delete(head: Head, writer: DataWriter, keys: Keys, part: Sequence[Matches]) -> list[RowDelete]:
+    matcher = KeyMatcher(state_of(head, writer), writer, keys)
+    return [matcher.delete(Matched(match.add, BitMap64(match.positions), pa.table({}))) for match in part]
 
 
 def _old_changes(
-    head: Head, writer: DataWriter, keys: Keys, part: Sequence[tuple[AddFile, BitMap64, BoolArray]]
+    head: Head, writer: DataWriter, keys: Keys, part: Sequence[tuple[Matches, BoolArray]]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer), writer, keys)
-    rows = [matcher.whole_rows(add, positions) for add, positions, _ in part]
-    follows = np.concatenate([follows for _, _, follows in part])
+    rows = [matcher.whole_rows(match.add, BitMap64(match.positions)) for match, _ in part]
+    follows = np.concatenate([follows for _, follows in part])
     return matcher.cdc(*old_changes(pa.concat_tables(rows), follows))
 
 
 def _new_changes(
-    head: Head, writer: DataWriter, keys: Keys, matched: BoolArray, adds: Sequence[AddFile]
+    head: Head, writer: DataWriter, keys: Keys, numbers: Int64Array, matched: BoolArray, adds: Sequence[AddFile]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer), writer, keys)
     batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
     rows = pa.Table.from_batches(batches, schema=writer.schema)
-    return matcher.cdc(*new_changes(rows, matched[keys.places(rows)]))
+    return matcher.cdc(*new_changes(rows, matched[numbers[keys.places(rows)]]))
 
 
 def _flat(parts: Sequence[list[_T]]) -> list[_T]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
+from itertools import takewhile
 from typing import Any, ParamSpec
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
 from tidelog.log.presentable import did_you_mean, presentable
-from tidelog.log.read.keys import keys_of_upsert
+from tidelog.log.read.keys import keys_of_upsert, order_columns
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.throttle import Throttle
@@ -90,6 +91,16 @@ class SinkSettings:
         Raises ConfigurationError.
         """
         return keys_of_upsert(self.keys, schema, properties, other_keys=self.other_keys)
+
+    def order_of(self, schema: pa.Schema, properties: Mapping[str, str]) -> list[str]:
+        """The columns that say which of two rows of a batch with one key is newer; empty if none do."""
+        return list(self.order_by) or order_columns(None, schema, properties)
+
+    def order_in(self, schema: pa.Schema, properties: Mapping[str, str]) -> list[str]:
+        """The first of these columns, up to one that the table lacks: they order rows of different batches as well."""
+        known = {name.lower() for name in schema.names}
+        names = self.order_of(schema, properties)
+        return order_columns([*takewhile(lambda name: name.lower() in known, names)], schema, {})
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -1,0 +1,209 @@
+"""Tombstones: keys that an UPSERT with an order has deleted, and the order of the record that deleted each.
+
+A record that comes later, and is older, must not bring such a row back. Nothing else in the table knows of a row that
+is gone, so a tombstone is no hint: the files are named by commits, and a damaged one is an error.
+
+A file is parquet below `_tidelog/tombstones/`, with a row for each key: the key columns, the columns of the order, and
+when the row was written. The rows are in the order of the keys, so that a reader of few keys reads few row groups.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from tidelog.log.data.ordering import are_newest
+from tidelog.log.errors import CorruptLogError, TidelogError
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.schema import columns_of, physical_name
+from tidelog.log.format.tombstone_list import TombstoneFile
+from tidelog.log.storage import Store
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
+
+TOMBSTONE_FOLDER = "_tidelog/tombstones"
+# Names of columns in memory, which no column of a table has: when a row was written, and those of an order begin so.
+WRITTEN_MS = "\x1f"
+_KEY, _ORDER, _WRITTEN_MS, _TABLE = "key.", "order.", "written_ms", b"tidelog.table"
+_GROUP_ROWS = 2**13
+# So many row groups are read at a time.
+_GROUPS_AT_ONCE = 32
+# Files up to this number of rows stay in memory, as long as all of them have no more than so many bytes.
+_KEPT_ROWS = 2**16
+_KEPT_BYTES = 2**26
+_kept: MutableMapping[Store, OrderedDict[str, pa.Table]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneColumns:
+    """The columns of a table's tombstones, as the table has them: those of its key, and those of an order."""
+
+    table_id: str
+    keys: pa.Schema
+    order: pa.Schema
+
+    def fit(self, file: TombstoneFile) -> bool:
+        """Whether the rows of a file have this key, and were compared by this order."""
+        return set(file.keys) == set(_physical(self.keys)) and list(file.order) == _physical(self.order)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of tombstones in memory. A column can be in the key and in the order."""
+        return [*self.keys.names, *order_names(self.order.names), WRITTEN_MS]
+
+    @property
+    def stored(self) -> list[str]:
+        """The names of the same columns in a file."""
+        keys, order = _physical(self.keys), _physical(self.order)
+        return [*(f"{_KEY}{name}" for name in keys), *(f"{_ORDER}{name}" for name in order), _WRITTEN_MS]
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """Their types."""
+        return [*self.keys.types, *self.order.types, pa.int64()]
+
+
+def tombstone_columns(metadata: Metadata, path: str, keys: Sequence[str], order: Sequence[str]) -> TombstoneColumns:
+    """The columns of a table's tombstones by these columns of its key and of an order; `path` is for errors."""
+    schema = columns_of(metadata, path)
+    of_keys, of_order = (pa.schema([schema.field(name) for name in names]) for names in (keys, order))
+    return TombstoneColumns(metadata.id, of_keys, of_order)
+
+
+def order_names(names: Sequence[str]) -> list[str]:
+    """The names of the columns of an order beside those of a key."""
+    return [f"{WRITTEN_MS}{name}" for name in names]
+
+
+def _physical(schema: pa.Schema) -> list[str]:
+    return [physical_name(field) for field in schema]
+
+
+def write_tombstones(store: Store, system: System, columns: TombstoneColumns, rows: pa.Table) -> TombstoneFile:
+    """Write tombstones, with the columns `columns.names`, to a new file, durable on return."""
+    rows = rows.select(columns.names)
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns.keys.names]))
+    stored = rows.rename_columns(columns.stored).replace_schema_metadata({_TABLE: columns.table_id.encode()})
+    path = f"{TOMBSTONE_FOLDER}/{system.uuid()}.parquet"
+    with store.create(path) as file:
+        pq.write_table(stored, file, row_group_size=_GROUP_ROWS, write_page_checksum=True, compression="zstd")
+    keys, order = tuple(_physical(columns.keys)), tuple(_physical(columns.order))
+    return TombstoneFile(path, rows.num_rows, pc.max(rows[WRITTEN_MS]).as_py(), keys, order)
+
+
+def read_tombstones(
+    store: Store, file: TombstoneFile, columns: TombstoneColumns, keys: pa.Table | None = None
+) -> Iterator[pa.Table]:
+    """The tombstones of a file that fits, with the columns `columns.names`; with `keys`, at least those of these keys.
+
+    A file that is gone has none, as another engine's clean-up can have deleted it: that is said in the log. Raises
+    CorruptLogError for a file that is damaged.
+    """
+    kept = _kept.setdefault(store, OrderedDict())
+    if file.path in kept:
+        kept.move_to_end(file.path)
+        yield _typed(kept[file.path], columns)
+        return
+    try:
+        with pq.ParquetFile(store.open_input(file.path), page_checksum_verification=True) as parquet:
+            _require_whole(parquet, file, columns)
+            if file.rows <= _KEPT_ROWS:
+                found = parquet.read()
+                _keep(kept, file.path, found)
+                yield _typed(found, columns)
+                return
+            groups = _groups(parquet.metadata, columns, keys)
+            for start in range(0, len(groups), _GROUPS_AT_ONCE):
+                yield _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
+    except FileNotFoundError:
+        _LOGGER.warning("the tombstones in %s of %s are lost: the file is gone", file.path, store.url)
+    except TidelogError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptLogError(
+            f"the tombstones in {file.path} of {store.url} cannot be read: {error}",
+            advice="restore the file from a backup, or delete it: then late records can bring deleted rows back",
+            path=store.url,
+        ) from error
+
+
+def _require_whole(parquet: pq.ParquetFile, file: TombstoneFile, columns: TombstoneColumns) -> None:
+    """Raise ValueError if the file is not the one that the commit names."""
+    table = (parquet.schema_arrow.metadata or {}).get(_TABLE, b"").decode(errors="replace")
+    if parquet.metadata.num_rows != file.rows or table != columns.table_id:
+        raise ValueError(f"it has {parquet.metadata.num_rows} rows of the table {table!r}")
+
+
+def _typed(stored: pa.Table, columns: TombstoneColumns) -> pa.Table:
+    """The rows of a file in the types and names that the table has now."""
+    fields = zip(columns.names, columns.stored, columns.types, strict=True)
+    return pa.table({name: stored[own].cast(kind) for name, own, kind in fields})
+
+
+def _keep(kept: OrderedDict[str, pa.Table], path: str, rows: pa.Table) -> None:
+    kept[path] = rows
+    while sum(table.nbytes for table in kept.values()) > _KEPT_BYTES:
+        kept.popitem(last=False)
+
+
+def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table | None) -> list[int]:
+    """The row groups that can have one of the keys, by the statistics of the first column."""
+    groups = list(range(metadata.num_row_groups))
+    name = columns.stored[0]
+    kind = columns.keys.types[0]
+    if keys is None or not (pt.is_integer(kind) or pt.is_string(kind) or pt.is_date32(kind)):
+        return groups
+    wanted: list[Any] = sorted(keys[columns.keys.names[0]].unique().to_pylist())
+    place = [metadata.schema.column(number).name for number in range(metadata.num_columns)].index(name)
+    chosen = []
+    for group in groups:
+        bounds = metadata.row_group(group).column(place).statistics
+        if bounds is None or not bounds.has_min_max:
+            chosen.append(group)
+            continue
+        at = bisect.bisect_left(wanted, bounds.min)
+        if at < len(wanted) and wanted[at] <= bounds.max:
+            chosen.append(group)
+    return chosen
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+# So many files of about the same size are merged into one. Larger ones stay until all of their rows are too old.
+_FAN_OUT = 8
+_MERGED_ROWS = 2**17
+
+
+def files_to_merge(files: Sequence[TombstoneFile], columns: TombstoneColumns) -> list[TombstoneFile]:
+    """The files that are worth merging now: all of a size and below, if there are many of that size."""
+    small = [file for file in files if columns.fit(file) and file.rows <= _MERGED_ROWS]
+    levels = [int(np.log(max(file.rows, 1)) / np.log(_FAN_OUT)) for file in small]
+    for level in sorted(set(levels)):
+        if levels.count(level) >= _FAN_OUT:
+            return [file for file, own in zip(small, levels, strict=True) if own <= level]
+    return []
+
+
+def merge_tombstones(
+    store: Store, system: System, columns: TombstoneColumns, files: Sequence[TombstoneFile], expired_ms: int
+) -> TombstoneFile | None:
+    """Write the tombstones of some files to one, the newest of each key, without those from before `expired_ms`.
+
+    None if none is left. Raises CorruptLogError.
+    """
+    rows = pa.concat_tables([table for file in files for table in read_tombstones(store, file, columns)])
+    rows = rows.filter(pc.greater_equal(rows[WRITTEN_MS], expired_ms))
+    by_order = rows.drop_columns([WRITTEN_MS])
+    rows = rows.filter(pa.array(are_newest(by_order, columns.keys.names, order_names(columns.order.names))))
+    return write_tombstones(store, system, columns, rows) if rows.num_rows else None

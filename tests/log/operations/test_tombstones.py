@@ -1,0 +1,252 @@
+"""Tombstones: how long they stay, who deletes them, and what happens without them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.log.cleanup.support import AT_ONCE
+from tests.log.operations.test_upsert_order import KEYED, SCHEMA, held, put, record
+from tests.log.support import START_MS, Clock, memory_store, new_table, reopen
+from tidelog.compaction_daemon import expire, vacuum
+from tidelog.log import Table
+from tidelog.log.data import tombstones
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format.tombstone_list import TombstoneFile
+from tidelog.log.state.loader import load
+from tidelog.log.state.tombstones import tombstones_of
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def made(clock: Clock, **properties: Any) -> Table:
+    return new_table(memory_store(clock), SCHEMA, properties={**KEYED, **properties}, system=clock)
+
+
+def listed(table: Table) -> tuple[TombstoneFile, ...]:
+    return tombstones_of(table.store, load(table.store).head)
+
+
+def stored(table: Table) -> set[str]:
+    return {path for path, _ in table.store.walk(tombstones.TOMBSTONE_FOLDER)}
+
+
+def buried(table: Table) -> dict[int, int]:
+    """The order of each tombstone, by its key."""
+    metadata = load(table.store).head.metadata
+    columns = tombstones.tombstone_columns(metadata, table.path, ["k"], ["at"])
+    rows = [row for file in listed(table) for row in tombstones.read_tombstones(table.store, file, columns)]
+    return {
+        k: at for found in rows for k, at in zip(*(column.to_pylist() for column in found.columns[:2]), strict=True)
+    }
+
+
+def test_files_of_about_one_size_are_merged(clock: Clock) -> None:
+    table = made(clock)
+    lengths = []
+    for number in range(40):
+        put(table, record(number % 30, number, op="d"))
+        lengths.append(len(listed(table)))
+    assert max(lengths) < 16
+    assert buried(table) == {number % 30: number for number in range(40)}
+    put(table, *(record(k, k + 5) for k in range(30)))
+    assert set(held(table)) == set(range(10, 30))
+
+
+def test_old_tombstones_go_with_the_retention(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    clock.ms += 8 * DAY_MS
+    put(table, record(2, 10, op="d"))
+    assert buried(table) == {2: 10}
+    put(table, record(1, 5))
+    assert held(table) == {1: (5, "v5")}
+    longer = made(clock, **{"tidelog.tombstoneRetention": "9 days"})
+    put(longer, record(1, 10, op="d"))
+    clock.ms += 8 * DAY_MS
+    put(longer, record(2, 10, op="d"))
+    put(longer, record(1, 5))
+    assert held(longer) == {}
+
+
+def test_merging_leaves_old_ones_out(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    clock.ms += 6 * DAY_MS
+    for number in range(6):
+        put(table, record(2 + number, 10, op="d"))
+    clock.ms += 6 * DAY_MS
+    for number in range(8):
+        put(table, record(20 + number, 10, op="d"))
+    assert set(buried(table)) == {*range(2, 8), *range(20, 28)}
+
+
+def test_a_restore_takes_tombstones_back(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10))
+    put(table, record(2, 10, op="d"))
+    put(table, record(1, 20, op="d"))
+    table.restore(version=2)
+    put(table, record(1, 15), record(2, 5))
+    assert held(table) == {1: (15, "v15")}
+    table.restore(version=1)
+    put(table, record(2, 5))
+    assert held(table) == {1: (10, "v10"), 2: (5, "v5")}
+
+
+def test_a_new_table_at_the_path_knows_none_of_the_old_one(clock: Clock) -> None:
+    store = memory_store(clock)
+    table = new_table(store, SCHEMA, properties=KEYED, system=clock)
+    put(table, record(1, 10, op="d"))
+    Table.drop(store.url)
+    assert stored(table) == set()
+    again = Table.create(store.url, SCHEMA, properties=KEYED)
+    put(again, record(1, 5))
+    assert held(again) == {1: (5, "v5")}
+
+
+@pytest.mark.parametrize("listing", [True, False])
+def test_a_vacuum_keeps_what_counts_and_deletes_the_rest(clock: Clock, *, listing: bool) -> None:
+    table = made(clock, **AT_ONCE)
+    for number in range(20):
+        put(table, record(number, 10, op="d"))
+        clock.ms += 1000
+    files = {file.path for file in listed(table)}
+    assert files < stored(table)
+    clock.ms += 60_000
+    put(table, record(99, 1))  # so that the newest version has nothing to do with tombstones
+    clock.ms += 60_000
+    vacuum(table, listing=listing)
+    assert stored(table) == files
+    put(table, *(record(number, 5) for number in range(20)))
+    assert set(held(table)) == {99}
+
+
+def test_a_vacuum_keeps_what_a_version_that_can_be_restored_needs(clock: Clock) -> None:
+    table = made(clock)
+    for number in range(9):
+        put(table, record(number, 10, op="d"))
+        clock.ms += 1000
+    old = {file.path for file in listed(table)}
+    clock.ms += 8 * DAY_MS
+    put(table, record(50, 1))
+    restorable = table.version
+    clock.ms += 1000
+    for number in range(9):
+        put(table, record(100 + number, 10, op="d"))
+        clock.ms += 1000
+    assert not old & {file.path for file in listed(table)}
+    clock.ms += 6 * DAY_MS
+    vacuum(table)
+    assert old <= stored(table)
+    table.restore(version=restorable)
+    put(table, record(0, 5))
+    assert set(held(table)) == {50}
+
+
+@pytest.mark.parametrize("listing", [True, False])
+def test_what_a_lost_race_wrote_is_deleted(clock: Clock, *, listing: bool) -> None:
+    table = made(clock, **AT_ONCE)
+    put(table, record(1, 10))
+    staged = table.begin().upsert([record(1, 11, op="d")], delete_where="op = 'd'")
+    put(reopen(table), record(1, 12))
+    with pytest.raises(Exception, match="lost to version"):
+        staged.commit()
+    assert stored(table) == set()
+    aborted = reopen(table).begin().upsert([record(1, 13, op="d")], delete_where="op = 'd'")
+    assert len(stored(table)) == 1
+    aborted.abort()
+    assert stored(table) == set()
+    assert vacuum(table, listing=listing).failed == ()
+
+
+def test_an_expire_keeps_the_commit_that_names_tombstones(clock: Clock) -> None:
+    table = made(clock, **{"delta.logRetentionDuration": "1 day"})
+    put(table, record(1, 10, op="d"))
+    for number in range(5):
+        clock.ms += DAY_MS
+        put(table, record(2, number))
+        table.checkpoint()
+    expire(table)
+    put(table, record(1, 5))
+    assert set(held(table)) == {2}
+    clock.ms += 4 * DAY_MS
+    put(table, record(2, 10))
+    table.checkpoint()
+    clock.ms += 2 * DAY_MS
+    put(table, record(2, 11))
+    table.checkpoint()
+    assert expire(table).commits > 1
+    put(table, record(1, 5))
+    assert set(held(table)) == {1, 2}
+
+
+def test_a_file_that_is_gone_is_said_in_the_log(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    (path,) = stored(table)
+    table.store.delete(path)
+    with caplog.at_level(logging.WARNING):
+        put(table, record(1, 5))
+    assert path in caplog.text
+    assert held(table) == {1: (5, "v5")}
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"x" * len(content)])
+def test_a_damaged_file_is_an_error(clock: Clock, damage: Any) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    (path,) = stored(table)
+    table.store.replace(path, damage(table.store.read(path)))
+    with pytest.raises(CorruptLogError, match=path):
+        put(table, record(1, 5))
+    put(table, record(1, 5), order_by=())
+    assert held(table) == {1: (5, "v5")}
+
+
+def test_a_file_of_another_table_is_an_error(clock: Clock) -> None:
+    table, other = made(clock), made(clock)
+    for each in (table, other):
+        put(each, record(1, 10, op="d"))
+    (path,), (others,) = stored(table), stored(other)
+    table.store.replace(path, other.store.read(others))
+    with pytest.raises(CorruptLogError, match="rows of the table"):
+        put(table, record(1, 5))
+
+
+def test_tombstones_of_another_order_do_not_count(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    put(table, record(1, 5, "a"), order_by="v")
+    assert held(table) == {1: (5, "a")}
+
+
+def test_key_and_order_can_be_one_column(clock: Clock) -> None:
+    table = new_table(memory_store(clock), SCHEMA, system=clock)
+    table.upsert([record(1, 10, op="d")], keys=["k", "at"], order_by="at", delete_where="op = 'd'")
+    table.upsert([{"k": 1, "at": 10, "v": "v10"}], keys=["at", "k"], order_by="at")
+    assert held(table) == {1: (10, "v10")}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.decimal128(30, 2), pa.timestamp("us", "UTC")])
+def test_large_files_are_read_where_the_keys_can_be(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    monkeypatch.setattr(tombstones, "_KEPT_ROWS", 10)
+    monkeypatch.setattr(tombstones, "_GROUP_ROWS", 10)
+    schema = pa.schema([("k", kind), ("at", pa.int64())])
+    table = new_table(memory_store(clock), schema, properties=KEYED, system=clock)
+    keys = pa.array(range(0, 1000, 2)).cast(kind)
+    table.upsert(pa.table({"k": keys, "at": [10] * 500}), delete_where="at = 10")
+    asked = pa.table({"k": pa.array([-1, 518, 520, 999, 2000]).cast(kind), "at": [5] * 5})
+    assert table.upsert(asked).metrics["numSourceRowsOutdated"] == 2
+    assert table.scan().count() == 3
+    assert listed(table)[0].newest_ms == START_MS
