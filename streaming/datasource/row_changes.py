@@ -203,7 +203,7 @@ class _Merge:
         rows = self._rows([*(self._values[name] for name in names), *self._conditions])
         columns = [F.col(f"c{first + place}").alias(name) for place, name in enumerate(names)]
         if not self._conditions:
-            return table.upsert(rows.select(*columns), keys=list(self._keys))
+            return table.upsert(rows.select(*columns), keys=list(self._keys), order_by=())
         gone, new = (F.col(f"c{first + len(names) + place}") for place in (0, 1))
         checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
             F.raise_error(
@@ -215,7 +215,7 @@ class _Merge:
         )
         free = _free("gone", names)
         rows = rows.select(*columns, checked.alias(free))
-        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free))
+        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), order_by=())
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
         """The rows of the source and more values, as the columns c0, c1 and so on."""

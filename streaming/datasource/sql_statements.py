@@ -220,7 +220,7 @@ def _merge(statement: _Statement) -> tuple[Committed, int]:
     own = {name.lower() for name in schema.names}
     more = [name for name in rows.columns if name.lower() in _names_in(delete) - own]
     rows = rows.select(*map(quoted, [*schema.names, *more]))
-    done = statement.table.upsert(rows, keys=keys, delete_where=gone)
+    done = statement.table.upsert(rows, keys=keys, delete_where=gone, order_by=())
     return done, sum(done.metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted"))
 
 

@@ -57,6 +57,17 @@ def test_row_changes_and_compactions_on_executors(spark: SparkSession, tmp_path:
     assert {row_id for row_id, _ in ids(made).values()} == {highest + 1, highest + 2}
 
 
+def test_an_upsert_with_an_order(spark: SparkSession, tmp_path: Path) -> None:
+    made = filled(tmp_path / "table")
+    before = ids(made)
+    made.update("n = 4", {"v": "9"})
+    expected = ids(made)
+    table(spark, made.path).upsert(frame(spark, 3, 4, 50), keys=["n"], order_by="v")
+    found = ids(made)
+    assert found.pop(50)[0] > 29
+    assert found == {**expected, 3: (before[3][0], 5)}
+
+
 @pytest.mark.parametrize("writer", ["driver", "spark"])
 def test_a_sink_that_upserts(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     made = filled(tmp_path / "table")

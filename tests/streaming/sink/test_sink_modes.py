@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lanes import full_but
+from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, footprint, forget_last_commit, refused, rewrite_all
 from tidelog.log import OperationClass, Table
 from tidelog.log.errors import (
@@ -85,6 +86,46 @@ def test_upsert_takes_the_newest_row_of_a_key_and_deletes(
     assert info["operationMetrics"] | {"numTargetRowsUpdated": "2"} == info["operationMetrics"]
     assert sink.last is not None
     assert (sink.last.version, sink.last.files > 0, sink.last.bytes > 0) == (3, True, True)
+
+
+def test_the_order_holds_across_batches(spark: SparkSession, source: Input, tmp_path: Path, writer: str) -> None:
+    """By columns that the table has: an older record has no effect, also if a newer one deleted its key."""
+    path = tmp_path / "table"
+    sink = Sink(str(path), mode="upsert", keys=["k"], order_by="at", delete_where="op = 'd'", writer=writer)
+    source.put_table(events((1, "a", "one", 10, "c"), (2, "a", "gone", 20, "d"), (3, "a", "three", 5, "c")))
+    source.put_table(events((1, "a", "old", 5, "u"), (2, "a", "old", 19, "c"), (3, "a", "four", 6, "u")))
+    source.put_table(events((1, "a", "old", 9, "d"), (2, "a", "old", 18, "d")))
+    source.put_table(events((2, "a", "back", 21, "c"), (2, "a", "back", 21, "c")))
+    reports = Reports(sink)
+    run(spark, source, reports, tmp_path, CHANGES)
+    assert contents(path, "k", "v", "at") == [(1, "one", 10), (2, "back", 21), (3, "four", 6)]
+    outdated = [report.metrics.get("numSourceRowsOutdated") for report in reports.all]
+    assert (outdated[:2], [report.rows for report in reports.all]) == ([0, 2], [3, 3, 2, 1])
+    assert [report.version for report in reports.all] == [1, 2, None, 3], "the third has no effect"
+
+
+def test_the_order_of_the_table_counts(spark: SparkSession, source: Input, tmp_path: Path, writer: str) -> None:
+    path = tmp_path / "table"
+    properties = {"tidelog.primaryKey": "k", "tidelog.orderBy": "at"}
+    Table.create(str(path), events((1, "a", "x", 1)).schema, properties=properties)
+    source.put_table(events((1, "a", "new", 10), (1, "a", "newer", 11)))
+    source.put_table(events((1, "a", "old", 5)))
+    run(spark, source, Sink(str(path), mode="upsert", writer=writer), tmp_path, EVENTS)
+    assert contents(path, "k", "v") == [(1, "newer")]
+
+
+def test_a_column_that_the_table_lacks_orders_the_rows_of_one_batch(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    """Of different batches the columns before it are compared, and the batch that comes later wins a tie."""
+    path = tmp_path / "table"
+    Table.create(str(path), pa.schema([("k", pa.int64()), ("v", pa.string()), ("day", pa.string())]))
+    sink = Sink(str(path), mode="upsert", keys=["k"], order_by=["day", "at"], writer=writer)
+    source.put_table(events((1, "b", "one", 7), (1, "b", "two", 8), (1, "a", "old", 9)))
+    source.put_table(events((1, "b", "three", 2), (1, "b", "four", 3)))
+    source.put_table(events((1, "a", "late", 99)))
+    run(spark, source, sink, tmp_path, EVENTS)
+    assert contents(path, "k", "v", "day") == [(1, "four", "b")]
 
 
 def test_the_table_need_not_have_columns_that_only_order_by_and_delete_where_read(
