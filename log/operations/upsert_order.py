@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.ordering import are_newest, present, ranks
@@ -93,7 +92,6 @@ class Decision:
         """The operation as one with an order. `kept` are the rows that are newer than the records of their keys."""
         return replace(
             staged,
-            operation_class=staged.operation_class if staged.adds or staged.deletes else OperationClass.NONE,
             is_computed=True,
             kept=(*staged.kept, *kept),
             tombstones=self.change,

@@ -23,6 +23,8 @@ _DATA = re.compile(r"(?!_delta_log/).*(\.parquet|\.bin|\.arrow)")
 Owner = tuple[int, int]
 # Application ids that are no streams'.
 MARKS = ("tidelog/", "tidelog.daemon/")
+# The mark of a commit that deletes a key which has no row.
+TOMBSTONES = "tidelog/tombstones"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Written:
     def is_empty(self) -> bool:
         """Whether it changes nothing but the marks of clean-ups and daemons: nobody asked for it."""
         kinds = {kind for line in self.lines for kind in line}
-        own = all(txn["appId"].startswith(MARKS) for txn in actions(self.lines, "txn"))
+        applications = {txn["appId"] for txn in actions(self.lines, "txn")}
+        own = all(name.startswith(MARKS) and name != TOMBSTONES for name in applications)
         return own and not kinds & {"add", "remove", "cdc", "metaData", "protocol", "domainMetadata"}
 
     @property

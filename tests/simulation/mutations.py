@@ -341,6 +341,9 @@ MUTATIONS = (
     Mutation("the key index forgets dead rows", "tidelog.log.read.key_index:read_dead_rows", forgets_a_vector),
     Mutation("files without a run are not read", "tidelog.log.read.key_index:KeyIndex.locate", covers_everything),
     Mutation("a run of other files is believed", "tidelog.log.read.key_index:KeyIndex._coverage", by_position_alone),
+    Mutation("tombstones are forgotten", "tidelog.log.operations.upsert_order:tombstones_of", gives(())),
+    Mutation("a winner's tombstones are not looked at", "tidelog.log.commit.race:Race._buried", gives(None)),
+    Mutation("vacuum forgets tombstones", "tidelog.log.cleanup.vacuum:tombstones_at", gives(())),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.rebase:FollowedDeletes.dead_images", gives({})),
 )
 

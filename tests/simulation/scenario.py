@@ -9,7 +9,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.log.oracle.model import Row, Where
-from tests.log.oracle.operations import Delete, Insert, Merge, Overwrite, SetProperties, Truncate, Update, Upsert
+from tests.log.oracle.operations import (
+    GONE,
+    Delete,
+    Insert,
+    Merge,
+    Ordered,
+    Overwrite,
+    SetProperties,
+    Truncate,
+    Update,
+    Upsert,
+)
 from tests.log.oracle.settings import SETTINGS, Setting
 from tests.simulation import faults, known_defects
 from tests.simulation.faults import Fault
@@ -24,6 +35,7 @@ DAY_MS = 24 * HOUR_MS
 DAEMON_SHARE = 1 / 3
 UPKEEP_SHARE = 1 / 4
 STEPPING_SHARE = 1 / 12
+ORDER_SHARE = 1 / 4
 # Two files of a few rows, so that there are several groups.
 SMALL_TARGET = "1700"
 
@@ -95,6 +107,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         *_upkeep(Random(-3_000_000_019 - seed)),
         *steppers,
         *(_index_keepers(Random(-5_000_000_029 - seed)) if setting.partitioned else ()),
+        *_orderers(Random(-6_000_000_037 - seed)),
     )
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
@@ -248,6 +261,27 @@ def _index_keepers(random: Random) -> tuple[Plan, ...]:
         actors.Index(keeps=random.choice((0, 1, 1)), after_ms=random.choice(gaps)) for _ in range(random.randint(2, 6))
     )
     return (actors.Plan("index", tuple(jobs)),)
+
+
+def _orderers(random: Random) -> tuple[Plan, ...]:
+    """Two that upsert rows with an order, in one world of four. Some rows only delete their key."""
+    from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() >= ORDER_SHARE:
+        return ()
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, HOUR_MS, DAY_MS)))
+
+    def statement() -> Job:
+        keys = random.sample((1, 5, 8, 11, 301, 302, 303), random.randint(1, 4))
+        rows = tuple(Row(k, random.choice((1, 2, 2, GONE, GONE)), random.randint(0, 20_000)) for k in keys)
+        return actors.Statement(
+            Ordered("ORDERED", rows), runs_again=random.random() < 0.7, after_ms=random.choice(gaps)
+        )
+
+    return tuple(
+        actors.Plan(f"orderer-{number}", tuple(statement() for _ in range(random.randint(3, 12))))
+        for number in range(2)
+    )
 
 
 class _Draw:

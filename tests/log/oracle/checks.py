@@ -30,6 +30,8 @@ from tests.log.oracle.view import (
 
 Change: TypeAlias = tuple[str, Row]
 TAKES = {"delete", "update_preimage"}
+# Tombstones are kept for a week, by clocks that can be three days apart.
+_OLD_MS = 3 * 86_400_000
 # A wrong commit is wrong in many rows; the first few are enough.
 _TEXTS = 3
 
@@ -113,6 +115,21 @@ def identity(commit: Commit) -> Iterator[str]:
     doubled = [address for address in new - commit.effect.back if address[0] in commit.before.removed]
     if doubled:
         yield f"{doubled} came back"
+
+
+def tombstones(commit: Commit) -> Iterator[str]:
+    """A tombstone is there for each key that the operation deletes; no other one comes, and only old ones go."""
+    if commit.effect is None or isinstance(commit.operation, Restore):
+        return
+    wanted = dict(commit.before.tombstones)
+    for key, order in commit.effect.buried.items():
+        wanted[key] = max(order, wanted.get(key, order))
+    old_ms = commit.after.timestamp_ms - _OLD_MS
+    found = commit.after.tombstones
+    for key in wanted.keys() | found.keys():
+        is_old = key not in commit.effect.buried and commit.before.buried_ms.get(key, old_ms) < old_ms
+        if wanted.get(key) != found.get(key) and not is_old:
+            yield f"the tombstone of {key} is {found.get(key)}, not {wanted.get(key)}"
 
 
 def values(commit: Commit) -> Iterator[str]:
@@ -304,7 +321,7 @@ def shown(commit: Commit) -> Counter[Change]:
     taken, given = taken - given, given - taken
     updates = commit.lines[0]["commitInfo"]["operation"] == "UPDATE"
     images = Counter(row.k for row in taken) & Counter(row.k for row in given)
-    by_key = commit.operation.kind in {Kind.UPSERT, Kind.MERGE}
+    by_key = commit.operation.kind in {Kind.UPSERT, Kind.ORDERED, Kind.MERGE}
     return Counter(
         [
             *_labelled(taken, images if by_key else None, "update_preimage", "delete", updates=updates),
@@ -354,6 +371,7 @@ CHECKS: dict[str, Callable[[Commit], Iterator[str]]] = {
     "rows": rows,
     "identity": identity,
     "values": values,
+    "tombstones": tombstones,
     "log": log,
     "lineage": lineage,
     "feed": feed,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tests.log.oracle.model import Address
-from tests.log.oracle.operations import Insert, Kind, Operation, Restore
+from tests.log.oracle.operations import Insert, Kind, Operation, Ordered, Restore
 from tests.log.oracle.settings import Setting
 from tests.log.oracle.view import Line, Reader, View, actions, lineage_of, moves
 
@@ -116,7 +116,7 @@ class Race:
         """Why a conflict is allowed; None if the transaction has to be committed."""
         reasons = [*self._metadata(), *self._stream()]
         match self.operation.kind:
-            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT | Kind.MERGE | Kind.REPLACING_MATCHES:
+            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT | Kind.ORDERED | Kind.MERGE | Kind.REPLACING_MATCHES:
                 reasons += self._row_change()
             case Kind.COMPACTION:
                 reasons += ["rows were restored" for winner in self.winners if winner.resurrects]
@@ -168,14 +168,24 @@ class Race:
         stages_changes = not deletes_only or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
             yield "its change files hold other rows"
-        if kind is Kind.MERGE and self.matched_now != self.matched_then:
-            yield "its new rows were computed from others"
+        if kind in (Kind.MERGE, Kind.ORDERED) and self.matched_now != self.matched_then:
+            yield "it depends on other rows"
+        if kind is Kind.ORDERED:
+            yield from self._tombstones()
         if kind is Kind.UPDATE and fresh:
             yield "new rows match"
         if not self.setting.vectors:
             paths = frozenset(self.base.addresses[row][0] for row in self.matched_then)
             if fresh or self._touched(paths):
                 yield "without vectors, its files were touched"
+
+    def _tombstones(self) -> Iterator[str]:
+        then, now = self.base.tombstones, self.now.tombstones
+        assert isinstance(self.operation, Ordered)
+        if any(then.get(row.k) != now.get(row.k) for row in self.operation.rows):
+            yield "its keys were deleted"
+        if any(isinstance(winner.operation, Restore) for winner in self.winners) and then != now:
+            yield "tombstones were taken back"
 
     def _touched(self, paths: frozenset[str]) -> bool:
         return any(winner.removed & paths for winner in self.winners)

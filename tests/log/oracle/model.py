@@ -26,24 +26,29 @@ Rows: TypeAlias = Mapping[Address, Row]
 
 @dataclass(frozen=True)
 class Moment:
-    """The state of the model: the rows, those that a RESTORE would bring back, and the `txn` versions."""
+    """The state of the model: the rows, those that a RESTORE would bring back, the `txn` versions, and tombstones.
+
+    `tombstones` has the greatest order of a record that deleted each key.
+    """
 
     rows: Rows
     restorable: Rows
     transactions: Mapping[str, int] = field(default_factory=dict)
+    tombstones: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of an operation: rows that die, rows that come back, and new rows."""
+    """The effect of an operation: rows that die, rows that come back, new rows, and tombstones."""
 
     dead: frozenset[Address] = frozenset()
     back: frozenset[Address] = frozenset()
     born: tuple[Row, ...] = ()
+    buried: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.dead or self.back or self.born)
+        return not (self.dead or self.back or self.born or self.buried)
 
 
 def after(moment: Moment, effect: Effect) -> Counter[Row]:

@@ -56,6 +56,11 @@ def not_computed(original: Function) -> Function:
     return lambda *args: dataclasses.replace(original(*args), is_computed=False)
 
 
+def keeps_nothing(original: Function) -> Function:
+    """An upsert with an order says nothing of the rows that are newer than its own."""
+    return lambda ordered, staged: original(ordered._replace(kept=[]), staged)
+
+
 def staged_removes(original: Function) -> Function:
     """Inputs are removed with the vectors that they had when they were read."""
     del original
@@ -241,6 +246,30 @@ MUTATIONS = (
         f"{_CONFLICT}.rebase:application_conflict",
         gives(None),
         "INSERT once; INSERT once@0",
+    ),
+    Mutation(
+        "a winner's tombstones are not looked at",
+        "tidelog.log.commit.race:Race._buried",
+        gives(None),
+        "ORDERED delete; ORDERED@0",
+    ),
+    Mutation(
+        "tombstones are forgotten",
+        "tidelog.log.operations.upsert_order:tombstones_of",
+        gives(()),
+        "ORDERED delete; ORDERED",
+    ),
+    Mutation(
+        "rows that are newer do not matter to the rebase",
+        "tidelog.log.operations.upsert:Ordered.staged",
+        keeps_nothing,
+        "DELETE k=5; ORDERED delete@0",
+    ),
+    Mutation(
+        "an upsert with an order takes new matches with it",
+        "tidelog.log.operations.upsert:Ordered.staged",
+        not_computed,
+        "INSERT k=1; ORDERED@0",
     ),
     Mutation(
         "restored rows are not noticed",

@@ -15,6 +15,9 @@ from tests.log.oracle.model import Address, Effect, Moment, Row, Rows, Where
 from tests.log.oracle.settings import INITIAL_VERSION, Setting
 from tidelog.log import Committed, Table, Transaction
 
+# The partition of the rows that delete their key.
+GONE = 9
+
 
 class Kind(Enum):
     """The kinds of operations that the judge distinguishes."""
@@ -25,6 +28,7 @@ class Kind(Enum):
     DELETE = auto()
     UPDATE = auto()
     UPSERT = auto()
+    ORDERED = auto()
     MERGE = auto()
     COMPACTION = auto()
     METADATA = auto()
@@ -130,6 +134,37 @@ class Upsert(Operation):
 
     def effect(self, moment: Moment) -> Effect:
         return Effect(dead=self.matched(moment.rows), born=tuple(row for row in self.rows if row.v >= 0))
+
+    def matched(self, rows: Rows) -> frozenset[Address]:
+        return model.with_keys(rows, (row.k for row in self.rows))
+
+
+@dataclass(frozen=True)
+class Ordered(Operation):
+    """An upsert with the key `k` and the order `v`. Rows in the partition 9 delete their key."""
+
+    rows: tuple[Row, ...]
+
+    kind = Kind.ORDERED
+    operation_class = "UPDATE_DELETE"
+
+    def stage(self, table: Table) -> Transaction:
+        return table.begin().upsert(_dicts(self.rows), keys=["k"], order_by="v", delete_where=f"p = {GONE}")
+
+    def effect(self, moment: Moment) -> Effect:
+        dead: set[Address] = set()
+        born, buried = [], {}
+        for row in self.rows:
+            found = model.with_keys(moment.rows, [row.k])
+            newest = max((moment.rows[address].v for address in found), default=moment.tombstones.get(row.k))
+            if newest is not None and row.v < newest:
+                continue
+            dead |= found
+            if row.p != GONE:
+                born.append(row)
+            elif found or newest is None or row.v > newest:
+                buried[row.k] = row.v
+        return Effect(dead=frozenset(dead), born=tuple(born), buried=buried)
 
     def matched(self, rows: Rows) -> frozenset[Address]:
         return model.with_keys(rows, (row.k for row in self.rows))
@@ -310,6 +345,8 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
         Update("UPDATE p of k=4", Where("k", "=", 4), "p", added=False, number=2),
         Upsert("UPSERT", (Row(1, 1, 3001), Row(301, 2, 3010))),
         Upsert("UPSERT delete", (Row(3, 1, 3003), Row(4, 1, -1))),
+        Ordered("ORDERED", (Row(1, 1, 15), Row(3, 1, 5), Row(304, 2, 7))),
+        Ordered("ORDERED delete", (Row(4, GONE, 50), Row(5, GONE, 1), Row(304, GONE, 9))),
         Merge("MERGE", (Row(1, 1, 5001), Row(302, 2, 5020))),
         Merge("MERGE new", (Row(1, 1, 6001), Row(303, 2, 6030)), adds=False),
         Overwrite("OVERWRITE", (Row(1, 1, 2001), Row(201, 2, 2010))),
@@ -333,7 +370,11 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
 
 
 # Operations of single tests, left out of the exhaustive histories to keep these short.
-MORE = (Delete("DELETE k<5", Where("k", "<", 5)), Delete("DELETE v>1000", Where("v", ">", 1000)))
+MORE = (
+    Delete("DELETE k<5", Where("k", "<", 5)),
+    Delete("DELETE k=5", Where("k", "=", 5)),
+    Delete("DELETE v>1000", Where("v", ">", 1000)),
+)
 
 
 def _dicts(rows: tuple[Row, ...]) -> list[Mapping[str, int]]:

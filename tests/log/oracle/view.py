@@ -60,9 +60,13 @@ class View:
     """The current address of each of `rows`."""
     removed: frozenset[str] = frozenset()
     """Every path that was ever removed from the table."""
+    tombstones: Mapping[int, int] = field(default_factory=dict)
+    """The greatest order of each deleted key, according to the files that the log names."""
+    buried_ms: Mapping[int, int] = field(default_factory=dict)
+    """When the newest of its tombstones was written."""
 
     def moment(self, restorable: Mapping[Address, Row]) -> Moment:
-        return Moment(self.rows, restorable, self.transactions)
+        return Moment(self.rows, restorable, self.transactions, self.tombstones)
 
 
 class Reader:
@@ -115,6 +119,13 @@ class Reader:
             found: list[dict[str, int]] = file.read_all().to_pylist()
         return found
 
+    def greatest(self, paths: Sequence[str], column: str) -> dict[int, int]:
+        """The greatest value of a column for each key in files of tombstones by the key `k` and the order `v`."""
+        found: dict[int, int] = {}
+        for row in (row for path in paths for row in self.rows(path)):
+            found[row["key.k"]] = max(row[column], found.get(row["key.k"], row[column]))
+        return found
+
     def _read_vector(self, unique_id: str) -> frozenset[int]:
         path, offset_text = vector_path(unique_id), unique_id.rpartition("@")[2]
         if path not in self._stored:
@@ -150,9 +161,14 @@ def actions(lines: Sequence[Line], kind: str) -> list[dict[str, Any]]:
 
 def lineage_of(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """The groups of the lineage that a commit records."""
-    own = lines[0].get("commitInfo", {}).get("tidelog") or {}
-    groups: list[dict[str, Any]] = (own.get("lineage") or {}).get("groups") or []
+    groups: list[dict[str, Any]] = (_own(lines).get("lineage") or {}).get("groups") or []
     return groups
+
+
+def _own(lines: Sequence[Line]) -> dict[str, Any]:
+    """What tidelog recorded about a commit."""
+    found: dict[str, Any] = lines[0].get("commitInfo", {}).get("tidelog") or {}
+    return found
 
 
 def initial(reader: Reader, version: int = 0) -> View:
@@ -181,6 +197,8 @@ def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
         cardinality = add["deletionVector"]["cardinality"] if vector else None
         files[add["path"]] = LiveFile(vector, reader.vector(vector, cardinality), add)
     metadata, protocol = actions(lines, "metaData"), actions(lines, "protocol")
+    listed = _own(lines).get("tombstones")
+    buried = [file["path"] for file in listed["files"]] if listed else []
     changed = replace(
         before,
         version=before.version + 1,
@@ -190,6 +208,8 @@ def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
         origins=_origins(before, lines, reader),
         transactions={**before.transactions, **{txn["appId"]: txn["version"] for txn in actions(lines, "txn")}},
         removed=before.removed | {remove["path"] for remove in removes},
+        tombstones=reader.greatest(buried, "order.v") if listed else before.tombstones,
+        buried_ms=reader.greatest(buried, "written_ms") if listed else before.buried_ms,
     )
     if metadata:
         changed = replace(changed, schema=metadata[-1]["schemaString"], configuration=metadata[-1]["configuration"])

@@ -85,14 +85,15 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
 
 def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
     """Older records, deletions of rows and of nothing, rows that come twice, and a batch without any effect."""
-    for batch, outdated in [
+    steps: list[tuple[list[tuple[Any, ...]], int]] = [
         ([(1, 5), (2, 500), (3, 30), (40, 40), (40, 41), (41, 7), (41, 7)], 1),
         ([(5, 51, "gone"), (6, 59, "gone"), (99, 50, "gone")], 1),
         ([(5, 50), (6, 60), (99, 49), (40, 39), (2, 501, "gone")], 3),
         ([(5, 50), (99, 50, "gone")], 1),
         ([(5, 1), (40, 1)], 2),
         ([(99, 50), (5, 52)], 0),
-    ]:
+    ]
+    for batch, outdated in steps:
         data = [{"k": k, "part": "new", "v": v, "price": None} for k, v, *_ in batch]
         gone = [row[0] for row in batch if len(row) > 2]
         where = f"k IN ({', '.join(map(str, gone or [-1]))})"
