@@ -10,6 +10,7 @@
 - `timeline`: the retained commits, by ID version and by time
 - `commit_changes`: the changes of one commit, as units that can be read independently
 - `change_files`: a unit that is one file
+- `inserted_files`: the units of commits that only inserted rows, as Arrow columns
 - `mixed_commits`: a unit that took rows away and added rows, of which some may be the same, and its rows that changed
 - `changes`: `Changes`, the rows changed between two points in the history
 - `keys`: rows identified by key columns

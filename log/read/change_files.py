@@ -40,8 +40,8 @@ class ChangeFile(msgspec.Struct, frozen=True, gc=False):
     """A file whose rows are changes of one commit; picklable.
 
     The rows are the live rows of `file`, or the rows in the `difference` of two vectors. `change_type` is None if the
-    file has that column itself. `rows` is an upper bound, and usually exact; None if there are no statistics. `stats`
-    are left out where nobody needs them: they are most of a file's size here.
+    file has that column itself. `rows` is an upper bound, and usually exact; None if it is unknown. `stats` are left
+    out where nobody needs them: they are most of a file's size here.
     """
 
     file: DataFile

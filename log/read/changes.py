@@ -19,6 +19,7 @@ from tidelog.log.format.actions import Commit, Metadata
 from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION
 from tidelog.log.read.commit_changes import CHANGE_MODES, ChangeSource, Mode, commit_changes, read_change_batches
+from tidelog.log.read.inserted_files import Changed, compacted, one_by_one
 from tidelog.log.read.mixed_commits import Change, pruned
 from tidelog.log.read.net_changes import net_change_batches
 from tidelog.log.read.read_ahead import read_ahead
@@ -63,12 +64,15 @@ class ChangeRequest:
 
 def changes_of(
     commits: Iterable[tuple[Commit, int]], mode: Mode, source: ChangeSource, *, with_statistics: bool
-) -> list[Change]:
+) -> list[Changed]:
     """The units that hold the changes of these commits, with their times; see `commit_changes`.
 
-    Raises NotAppendOnlyError.
+    Without statistics, the many files of commits that only inserted rows are one InsertedFiles. Raises
+    NotAppendOnlyError.
     """
     read = partial(commit_changes, mode=mode, source=source, with_statistics=with_statistics)
+    if not with_statistics:
+        return [*compacted(commits, read)]
     return [change for commit, stamp in commits for change in read(commit, stamp)]
 
 
@@ -105,7 +109,7 @@ class Changes(RowReader):
     def __init__(
         self,
         store: Store,
-        changes: Sequence[Change],
+        changes: Sequence[Changed],
         table_schema: pa.Schema,
         metadata: Metadata,
         *,
@@ -120,7 +124,7 @@ class Changes(RowReader):
         self.complete_until: datetime = to_datetime(complete_until_ms)
         tree = self._selection.tree
         if tree is not None and request.mode != "net":
-            changes = pruned(changes, tree, self._full_schema, metadata)
+            changes = pruned([*one_by_one(changes)], tree, self._full_schema, metadata)
         self._changes = changes
 
     @property
@@ -134,8 +138,11 @@ class Changes(RowReader):
         return self._request.keys
 
     @property
-    def units(self) -> Sequence[Change]:
-        """What can hold rows of the result, in commit order; in the mode `net`, all that holds changes."""
+    def units(self) -> Sequence[Changed]:
+        """What can hold rows of the result, in commit order; in the mode `net`, all that holds changes.
+
+        Many inserted files can be one InsertedFiles.
+        """
         return self._changes
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -174,7 +181,7 @@ class Changes(RowReader):
         }
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        readings = (partial(self._read_change, change, schema) for change in self._changes)
+        readings = (partial(self._read_change, change, schema) for change in one_by_one(self._changes))
         return read_ahead(readings, self._store.reads_at_once)
 
     def _read_change(self, change: Change, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -73,6 +73,15 @@ def changed_rows(commit: Commit) -> bool:
     return any(remove.data_change for remove in commit.removes)
 
 
+def only_inserts(commit: Commit) -> list[AddFile] | None:
+    """The files with rows whose rows a commit inserted, in their order; None if it did more than add whole files."""
+    paths = {canonical(add.path) for add in commit.adds if not add.deletion_vector}
+    is_update = commit_info.operation_name(commit.info) == "UPDATE"
+    if is_update or commit.cdc or changed_rows(commit) or len(paths) < len(commit.adds):
+        return None
+    return [add for add in commit.adds if add.data_change and statistics.num_records(add.stats) != 0]
+
+
 def commit_changes(
     commit: Commit,
     timestamp_ms: int,

@@ -471,6 +471,23 @@ def add_table(actions: Sequence[AddFile]) -> pa.Table:
     return pa.table(columns, schema=ADD)
 
 
+def bare_add_table(actions: Sequence[AddFile]) -> pa.Table:
+    """The paths, partition values, sizes and row ids of add actions, as columns of ADD.
+
+    Columns without a value, and all others, have the type null, which takes no memory.
+    """
+    known = {
+        "path": _texts([action.path for action in actions]),
+        "partitionValues": _text_maps([action.partition_values for action in actions]),
+        "size": _numbers([action.size for action in actions]),
+        "baseRowId": _numbers([action.base_row_id for action in actions]),
+        "defaultRowCommitVersion": _numbers([action.default_row_commit_version for action in actions]),
+    }
+    none = pa.nulls(len(actions))
+    columns = {name: none if column.null_count == len(actions) else column for name, column in known.items()}
+    return pa.table({field.name: columns.get(field.name, none) for field in ADD})
+
+
 def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
     """Convert remove actions to a table with the schema REMOVE."""
     columns = [

@@ -25,6 +25,7 @@ from tidelog.log.format.schema import field_id, is_variant, physical_name
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
 from tidelog.log.read.changes import expired_changes
 from tidelog.log.read.commit_changes import read_change_batches
+from tidelog.log.read.inserted_files import InsertedFiles, to_change_files
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.state.files import to_adds
@@ -41,6 +42,7 @@ from tidelog.streaming.jvm_reading.spark_conditions import condition
 # No part is empty or begins with a dot, the last one not with an underscore either, and nothing is encoded.
 _PLAIN_PATH = r"^(?:[^/.:%?#\\][^/:%?#\\]*/)*[^/._:%?#\\][^/:%?#\\]*$"
 _PLAIN = re.compile(_PLAIN_PATH)
+_OF_COMMIT = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 
 
 def jvm_rows(
@@ -59,7 +61,7 @@ def jvm_rows(
     Args:
         spark: A Spark session; on Spark Connect tidelog's reader reads all files.
         store: The table's store.
-        changes: Units of the change feed, or with `of_snapshot` the files of a snapshot.
+        changes: Units of the change feed, also as InsertedFiles, or with `of_snapshot` the files of a snapshot.
         table_schema: All columns that a row has: the table's and, of changes, the change columns.
         out_columns: The columns of the frame, in this order.
         where: SQL text; only rows for which it is true are in the frame. It does not leave files out.
@@ -101,8 +103,15 @@ class _Reading:
         self._condition = None if tree is None else condition(tree, selection.row_schema)
 
     def rows(self, changes: Sequence[Any]) -> DataFrame:
-        groups, rest = self._grouped(changes)
+        inserted = [change.files for change in changes if isinstance(change, InsertedFiles)]
+        units = [change for change in changes if not isinstance(change, InsertedFiles)]
         frames = []
+        if inserted:
+            frame, files = self._rows_of_columns(pa.concat_tables(inserted, promote_options="default"))
+            if frame is not None:
+                frames.append(frame)
+            units += to_change_files(files)
+        groups, rest = self._grouped(units)
         for (names, has_positions), group in groups.items():
             frame = self._scanned(group, names, has_positions=has_positions)
             if frame is None:
@@ -116,39 +125,45 @@ class _Reading:
 
     def rows_of_files(self, files: pa.Table, snapshot: Snapshot) -> DataFrame:
         """The rows of live files of the snapshot."""
-        frame = None
-        if self._uses_spark():
-            values, is_known = self._partition_values(files, snapshot.partition_by)
-            data = self._columns_in_files(list(values))
-            is_listed = pc.and_(_are_plain(files), is_known)
-            if data is not None and pc.any(is_listed).as_py():
-                fields = [self._selection.read_schema.field(name).with_metadata(None) for name in values]
-                columns = list(values.values())
-                # Statistics are most of a table of files, and copying them most of the memory.
-                listed = files.select(["path", "size"])
-                if not pc.all(is_listed).as_py():
-                    listed, columns = listed.filter(is_listed), [column.filter(is_listed) for column in columns]
-                constants = pa.table(columns, schema=pa.schema(fields))
-                file_list = FileList.of(listed["path"], listed["size"], constants)
-                frame = self._scan(file_list, data, self._steps(list(values)))
-                files = files.filter(pc.invert(is_listed))
+        frame, files = self._rows_of_columns(files)
         if frame is not None and not files.num_rows:
             return frame
         version = snapshot.version
         rest = [ChangeFile(DataFile.of(add), version, 0, add.size, None, stats=add.stats) for add in to_adds(files)]
         return self.rows(rest) if frame is None else frame.unionAll(self.rows(rest))
 
-    def _partition_values(
-        self, files: pa.Table, partition_by: Sequence[str]
-    ) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
-        """The values of the partition columns that are read, and whether the log has all of them for a file."""
+    def _rows_of_columns(self, files: pa.Table) -> tuple[DataFrame | None, pa.Table]:
+        """The rows of the files that need no object each, if there are any, and the other files."""
+        if not self._uses_spark():
+            return None, files
+        values, is_known = self._constants(files)
+        data = self._columns_in_files(list(values))
+        is_listed = pc.and_(_are_plain(files), is_known)
+        if data is None or not pc.any(is_listed).as_py():
+            return None, files
+        fields = [self._selection.read_schema.field(name).with_metadata(None) for name in values]
+        columns = list(values.values())
+        # Statistics are most of a table of files, and copying them most of the memory.
+        listed = files.select(["path", "size"])
+        if not pc.all(is_listed).as_py():
+            listed, columns = listed.filter(is_listed), [column.filter(is_listed) for column in columns]
+        constants = pa.table(columns, schema=pa.schema(fields))
+        file_list = FileList.of(listed["path"], listed["size"], constants)
+        return self._scan(file_list, data, self._steps(list(values))), files.filter(pc.invert(is_listed))
+
+    def _constants(self, files: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
+        """The columns whose values the log has (see `constant_names`), and whether it has all of them for a file."""
+        schema, maps = self._selection.read_schema, files["partitionValues"]
+        of_partitions = tuple({name for chunk in maps.chunks for name in chunk.keys.unique().to_pylist()})
         are_known = pa.chunked_array([pa.repeat(pa.scalar(value=True), files.num_rows)])
         values = {}
-        for field in self._selection.read_schema:
-            if field.name in partition_by:
-                found = partition_values.decode_column(files["partitionValues"], physical_name(field), field.type)
-                values[field.name], is_known = found
-                are_known = pc.and_(are_known, is_known)
+        for name in constant_names(schema, of_partitions, not self._of_snapshot, of_snapshot=self._of_snapshot):
+            if not self._of_snapshot and name in _OF_COMMIT:
+                values[name] = files[name]
+                continue
+            field = schema.field(name)
+            values[name], is_known = partition_values.decode_column(maps, physical_name(field), field.type)
+            are_known = pc.and_(are_known, is_known)
         return values, are_known
 
     def _grouped(
@@ -345,7 +360,7 @@ def constant_columns(
     found = []
     for name in names:
         field = schema.field(name)
-        if not of_snapshot and name in (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE):
+        if not of_snapshot and name in _OF_COMMIT:
             found.append(_change_column(changes, field))
             continue
         physical = physical_name(field)

@@ -27,8 +27,10 @@ from tidelog.log import Table
 from tidelog.log.format import paths
 from tidelog.log.format.actions import Protocol
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
+from tidelog.log.read import inserted_files
 from tidelog.log.state.loader import load
 from tidelog.streaming import changes, read
+from tidelog.streaming.jvm_reading import jvm_rows
 
 UTC = dt.UTC
 MOMENTS = [dt.datetime(year, 3, 29, 2, 30, 0, 1, UTC) for year in (1, 2026, 9999)]
@@ -298,7 +300,7 @@ def test_types_that_spark_reads_differently_are_left_to_tidelog(spark: SparkSess
     assert is_read_by_spark(read(spark, table.path, columns=["n"]))
 
 
-def test_mapped_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_mapped_columns(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the files the columns have other names, and so has the partition column in the log."""
     schema = pa.schema([("n", pa.int64()), ("part", pa.string()), ("place", pa.struct([("city", pa.string())]))])
     table = Table.create(str(tmp_path / "table"), schema, partition_by=["part"])
@@ -311,6 +313,11 @@ def test_mapped_columns(spark: SparkSession, tmp_path: Path) -> None:
     frame = changes(spark, table.path, columns=["part", "n"], where="n > 0 AND part = 'b'")
     assert is_read_by_spark(frame)
     assert assert_same(frame, table.changes(columns=["part", "n"], where="n > 0 AND part = 'b'")) == 3
+    monkeypatch.setattr(inserted_files, "_MIN_FILES", 1)
+    monkeypatch.setattr(jvm_rows, "to_change_files", lambda _: [])  # without it there are only columns
+    frame = changes(spark, table.path, until=2, columns=["part", "n"])
+    assert is_read_by_spark(frame)
+    assert assert_same(frame, table.changes(until=2, columns=["part", "n"])) == 4
 
 
 def map_columns(table: Table) -> None:
