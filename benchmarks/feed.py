@@ -97,8 +97,8 @@ class FeedBench:
         feed_planning.measure(self._report, self._work, quick=self._sizes is QUICK)
 
     def many_files(self) -> None:
-        """Wait for the first row of a table of many files."""
-        feed_ways.measure_many_files(self._report, quick=self._sizes is QUICK, session=self._spark)
+        """Wait for the first row of a table of many files, and for what the driver does with all of them."""
+        feed_ways.measure_many_files(self._harness, quick=self._sizes is QUICK, session=self._spark)
 
     @cached_property
     def _spark(self) -> Any:

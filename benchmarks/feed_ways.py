@@ -16,13 +16,18 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from benchmarks import feed_batch, tables
-from benchmarks.harness import TIDELOG, Goal, Report
+from benchmarks.harness import TIDELOG, Goal, Harness, Report, Run, pick
 from benchmarks.peers import spark_session
-from benchmarks.timing import timed
+from benchmarks.timing import grown, timed
+from tidelog.log import Table
 from tidelog.streaming import changes, read, register, table
+from tidelog.streaming.executors import spark_table
+from tidelog.streaming.executors.tasks import file_parts
 
 _CASE = feed_batch.Case("1,000,000 rows in 20 versions", 20, 50_000)
 _REPETITIONS = 5
+# Files and commits of a table that a process reads first.
+_TINY = (10, 2)
 
 
 def measure(report: Report, *, quick: bool = False, session: Any = None) -> None:
@@ -46,8 +51,30 @@ def _first_row(frame: Callable[[], DataFrame]) -> list[Any]:
     return frame().limit(1).collect()
 
 
-def measure_many_files(report: Report, *, quick: bool = False, session: Any = None) -> None:
+def changes_frame(path: str) -> dict[str, float]:
+    """What `changes(spark, path)` takes in this process, after the same with a small table."""
+    spark = spark_session(memory="4g")
+    assert changes(spark, str(tables.many_files(*_TINY))).columns
+    with grown() as memory, timed() as spent:
+        assert changes(spark, path).columns
+    return {**spent, **memory}
+
+
+def share_out(path: str) -> dict[str, float]:
+    """What a DELETE by `table(spark, path)` takes until its tasks are known, if it can match every file."""
+    opened = Table.open(path)
+    count = opened.at().files().num_rows
+    transaction = opened.begin()
+    with grown() as memory, timed() as spent:
+        files = spark_table._candidates(transaction.state, transaction.writer, "id % 2 = 5")
+        parts = file_parts(files)
+    assert sum(part.rows.num_rows for part in parts) == count
+    return {**spent, **memory}
+
+
+def measure_many_files(harness: Harness, *, quick: bool = False, session: Any = None) -> None:
     """Measure the first row of a table of many files, of which only the first ones exist, and what needs no file."""
+    report = harness.report
     spark = session or spark_session(memory="4g")
     register(spark)
     files, partitions, commits = (200, 5, 4) if quick else (1_000_000, 1000, 100)
@@ -57,8 +84,6 @@ def measure_many_files(report: Report, *, quick: bool = False, session: Any = No
     cases: dict[str, Callable[[], object]] = {
         f"first row of {files:,} files, {way}": partial(_first_row, frame) for way, frame in ways.items()
     }
-    changed = str(tables.checkpointed(files, commits, "tidelog"))
-    cases[f"frame of {files:,} files in {commits} commits, changes()"] = lambda: changes(spark, changed)
     for case, run in cases.items():
         spans = []
         for _ in range(1 if quick else 3):
@@ -66,6 +91,15 @@ def measure_many_files(report: Report, *, quick: bool = False, session: Any = No
                 assert run()
             spans.append(spent["seconds"])
         report.figure(case, "s", {TIDELOG: statistics.median(spans)}, Goal(6, TIDELOG))
+    given = {"path": str(tables.checkpointed(files, commits, "tidelog"))}
+    actions = {
+        f"frame of {files:,} files in {commits} commits, changes()": "changes_frame",
+        f"sharing out {files:,} files, table()": "share_out",
+    }
+    for case, action in actions.items():
+        found = harness.measure([Run(TIDELOG, action, lambda _: given)])
+        report.figure(case, "s", pick(found, "seconds"), Goal(6, TIDELOG))
+        report.figure(f"{case}, memory", "MB", pick(found, "peak_mb"), Goal(300, TIDELOG))
     with tempfile.TemporaryDirectory() as folder:
         copy = table(spark, str(tables.clone(source, Path(folder) / "table")))
         with timed() as spent:

@@ -129,6 +129,16 @@ class Tidelog:
 
         return compactions.tidelog(**arguments)
 
+    def changes_frame(self, path: str) -> dict[str, float]:
+        from benchmarks import feed_ways
+
+        return feed_ways.changes_frame(path)
+
+    def share_out(self, path: str) -> dict[str, float]:
+        from benchmarks import feed_ways
+
+        return feed_ways.share_out(path)
+
     def scan(self, **arguments: Any) -> dict[str, float]:
         from benchmarks import scans
 

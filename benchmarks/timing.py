@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,16 @@ def timed() -> Iterator[dict[str, float]]:
     yield spent
     spent["cpu_seconds"] = time.process_time() - cpu_start
     spent["seconds"] = time.perf_counter() - start
+
+
+@contextmanager
+def grown() -> Iterator[dict[str, float]]:
+    """Set `peak_mb` at the end of the block: how far this process's memory rose above what it was at the begin."""
+    found: dict[str, float] = {}
+    Path("/proc/self/clear_refs").write_text("5")  # sets the peak to the memory that is in use now
+    before = peak_mb(os.getpid())
+    yield found
+    found["peak_mb"] = peak_mb(os.getpid()) - before
 
 
 def peak_mb(pid: int) -> float:

@@ -26,6 +26,9 @@ MANY_FILES = [
     "first row of 200 files, read()",
     'first row of 200 files, format("tidelog")',
     "frame of 200 files in 4 commits, changes()",
+    "frame of 200 files in 4 commits, changes(), memory",
+    "sharing out 200 files, table()",
+    "sharing out 200 files, table(), memory",
     "compaction of one of 5 partitions of 200 files, by Spark",
 ]
 WAYS = [f"ways, {way}" for way in ("changes()", 'format("tidelog")', "tidelog_changes")]
@@ -41,7 +44,8 @@ def quick(home: Path, part: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr[-3000:]
     machine, *measured = [json.loads(line) for line in done.stdout.splitlines()]
     assert machine["bench"] == "feed"
-    assert all(line[TIDELOG] > 0 for line in measured)
+    # A tiny table need not make the memory of a process grow.
+    assert all(line[TIDELOG] > 0 or line["unit"] == "MB" for line in measured)
     assert all({"unit", *feed.REPORTED, "ratio", "cpu_ratio", "goal", "met"} <= line.keys() for line in measured)
     assert "different numbers of rows" not in done.stderr
     assert "goals met" in done.stderr
