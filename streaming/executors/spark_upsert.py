@@ -246,14 +246,16 @@ class SparkUpsert:
 
 
 def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """The rows that `are_newest` chooses, computed by Spark."""
+    """The rows that `are_newest` chooses, computed by Spark. Without an order all rows of a key are equally new."""
     names, order = present(frame.columns, keys), present(frame.columns, order_by)
-    for name in order:
-        require_ordered(name, arrow_schema(frame).field(name).type)
-    window = Window.partitionBy(*map(quoted, names)).orderBy(*(F.col(quoted(name)).desc_nulls_last() for name in order))
     schema = arrow_schema(frame)
-    rank = free_name(schema)
-    newest = frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
+    for name in order:
+        require_ordered(name, schema.field(name).type)
+    newest, rank = frame, free_name(schema)
+    if order:
+        columns = [F.col(quoted(name)).desc_nulls_last() for name in order]
+        window = Window.partitionBy(*map(quoted, names)).orderBy(*columns)
+        newest = frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
     if not all(map(_is_hashable, schema)):
         return newest
     # Of rows that are equal in all columns the first only.

@@ -21,11 +21,13 @@ from tidelog.log.format.actions import SetTransaction
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
+from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.session import is_connect, is_running
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
+from tidelog.streaming.sink.dead_letters import apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import ADOPT, APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
@@ -104,12 +106,30 @@ class Batch:
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
                 self._transaction = self._begin_again()
-            with self._phases("collect"):
-                writer = None if self._transaction is None else self._transaction.writer
-                few_files = brake is not None and brake.coalesce
-                choice = self._parts.writer_choice
-                rows = rows_of_batch(self._settings, self._frame, choice, writer, few_files=few_files)
-            return self._report(self._commit(rows), brake)
+            with self._applicable() as frame:
+                with self._phases("collect"):
+                    writer = None if self._transaction is None else self._transaction.writer
+                    few_files = brake is not None and brake.coalesce
+                    choice = self._parts.writer_choice
+                    rows = rows_of_batch(self._settings, frame, choice, writer, few_files=few_files)
+                return self._report(self._commit(rows), brake)
+
+    @contextmanager
+    def _applicable(self) -> Iterator[DataFrame]:
+        """The rows that can be applied, once the sink for the others has committed those."""
+        settings, transaction = self._settings, self._transaction
+        if settings.dead_letters is None:
+            yield self._frame
+            return
+        schema = arrow_schema(self._frame) if transaction is None else transaction.schema
+        properties = settings.properties if transaction is None else transaction.properties
+        of_table = None if transaction is None else transaction.state.head.metadata.partition_columns
+        partition_by = settings.partition_by if of_table is None else of_table
+        keys, order = settings.keys_of(schema, properties), settings.order_of(schema, properties)
+        with apart(self._frame, keys, order, partition_by) as (frame, others):
+            with self._phases("dead letters"):
+                settings.dead_letters(others, self._identity.batch_id)
+            yield frame
 
     def _is_committed(self, transaction: Transaction | None) -> bool:
         """Whether the batch is in the table; `transaction` is on its newest version, None if there is no table yet.

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, ParamSpec
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
@@ -43,6 +44,7 @@ _DEFAULTS: dict[str, object] = {
     "on_reset": ERROR,
     "throttle": None,
     "checkpoint": None,
+    "dead_letters": None,
 }
 
 
@@ -69,6 +71,7 @@ class SinkSettings:
     on_reset: str
     throttle: Throttle | None
     checkpoint: str | None
+    dead_letters: Callable[[DataFrame, int], None] | None
 
     def __repr__(self) -> str:
         """The call of Sink with these arguments, without its defaults and its storage options."""
@@ -112,7 +115,7 @@ class SinkSettings:
         _require_one_of("writer", self.writer, WRITERS)
         _require_one_of("on_reset", self.on_reset, _ON_RESET)
         if self.mode != UPSERT:
-            for argument in ("keys", "other_keys", "order_by", "delete_where"):
+            for argument in ("keys", "other_keys", "order_by", "delete_where", "dead_letters"):
                 if getattr(self, argument):
                     raise ConfigurationError(
                         f"{argument} needs mode={UPSERT!r}, but the mode is {self.mode!r}",

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.storage import open_store
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.executors.session import stopped_quietly
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
@@ -42,9 +43,12 @@ class Sink:
             creates gets from `keys`.
         other_keys: Whether `keys` may differ from the table's `tidelog.primaryKey`. By default a batch is then refused,
             because an upsert replaces all rows that are equal in its keys.
-        order_by: Upsert only: one or more columns. Of several rows of a batch with the same key, the one with the
-            greatest value wins. Without it, a key that comes twice in a batch is a DuplicateKeyError. Rows of a later
-            batch always replace those of an earlier one.
+        order_by: Upsert only: one or more columns that say which of two rows of a key is newer, compared in turn; null
+            is less than every value. Default: the table's property `tidelog.orderBy`. Of a batch the newest row of a
+            key counts. By the first of these columns, up to one that the table lacks, it is also compared with the row
+            that the table has, and with the newest deletion of the key within `tidelog.tombstoneRetention`: an older
+            row has no effect. Of two that are equal the later batch counts. Without an order a later batch always
+            counts, and a key with different rows in one batch is a DuplicateKeyError.
         delete_where: Upsert only: a SQL predicate over the batch's columns, such as `"op = 'd'"`. A row for which it is
             true deletes its key.
         adopt_txn: Continue a stream that another engine wrote to this table, on that stream's checkpoint: its
@@ -65,6 +69,10 @@ class Sink:
             `adopt` commits it as a new one and binds the name to this query; use it for one batch, after checking that
             no row is lost or comes twice.
         throttle: Slow the stream down while the table has many small files. Default: never.
+        dead_letters: Upsert only: a Sink in mode `append`, on another table, for the rows that cannot be applied: those
+            with a null key, and different rows of a key of which none is the newest. It gets them with a column
+            `_reason`, before this sink commits the others. By default such a batch is a SchemaMismatchError or a
+            DuplicateKeyError, and the stream stops.
 
     Attributes:
         last: The BatchReport of the newest batch that succeeded; None before the first.
@@ -100,8 +108,10 @@ class Sink:
         on_reset: str = ERROR,
         throttle: Throttle | None = None,
         checkpoint: str | None = None,
+        dead_letters: Sink | None = None,
     ) -> None:
         require_spark()
+        _require_dead_letters(dead_letters, path)
         settings = sink_settings(
             path,
             name=name,
@@ -119,6 +129,7 @@ class Sink:
             on_reset=on_reset,
             throttle=throttle,
             checkpoint=checkpoint,
+            dead_letters=dead_letters,
         )
         if checkpoint is None:  # else it can be for Spark Connect, which needs no Java in this process
             require_jvm()
@@ -176,3 +187,20 @@ class Sink:
             raise error.with_traceback(None) from Exception(
                 f"batch {batch_id} of sink {settings.name!r} for {settings.path} failed\n{error}"
             )
+
+
+def _require_dead_letters(given: object, path: str) -> None:
+    if given is None:
+        return
+    if not isinstance(given, Sink):
+        raise ConfigurationError(
+            f"dead_letters must be a Sink, not {type(given).__name__}", advice="pass Sink(path, name='dead-letters')"
+        )
+    other = given.__getstate__()
+    if other.mode != APPEND:
+        raise ConfigurationError(
+            f"dead_letters has mode={other.mode!r}, and rows that have no key can only be appended",
+            advice=f"leave its mode out, which is {APPEND!r}",
+        )
+    if other.path == open_store(path, other.storage_options).url:
+        raise ConfigurationError("dead_letters writes to the same table", advice="give it a table of its own")

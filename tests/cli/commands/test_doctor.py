@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.support import lines, on_terminal, run
+from tidelog.log import Table
 from tidelog.log.storage.local import LocalStore
 
 
@@ -35,6 +37,18 @@ def test_doctor_finds_a_store_that_overwrites(tmp_path: Path, monkeypatch: pytes
     assert result.stdout.splitlines()[-1] == f"{tmp_path} cannot hold a table safely"
     assert run("doctor", tmp_path, "--json").exit_code == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_misses_tombstones_that_another_program_deleted(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), pa.schema([("k", pa.int64()), ("at", pa.int64())]))
+    table.upsert([{"k": 1, "at": 5}], keys=["k"], order_by="at", delete_where="at = 5")
+    assert run("doctor", tmp_path, "--rounds", 1).exit_code == 0
+    (file,) = (tmp_path / "_tidelog" / "tombstones").iterdir()
+    file.unlink()
+    result = run("doctor", tmp_path, "--rounds", 1)
+    assert result.exit_code == 1
+    assert re.search(rf"^BROKEN  tombstones  .*{file.name} gone", result.stdout, re.MULTILINE)
+    assert "keeps every promise" in result.stdout.splitlines()[-1]
 
 
 def test_wrong_use_of_doctor(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ class Setting:
 
     @property
     def properties(self) -> dict[str, object]:
-        """The table's properties. Half of the kinds have an index of their keys."""
+        """The table's properties. Half of the kinds have an index of their keys; tombstones stay for ever."""
         return {
+            "tidelog.tombstoneRetention": "100000 days",
             "delta.enableDeletionVectors": self.vectors,
             "delta.enableChangeDataFeed": self.feed,
             **({"tidelog.primaryKey": "k"} if self.partitioned else {}),

@@ -62,8 +62,6 @@ class View:
     """Every path that was ever removed from the table."""
     tombstones: Mapping[int, int] = field(default_factory=dict)
     """The greatest order of each deleted key, according to the files that the log names."""
-    buried_ms: Mapping[int, int] = field(default_factory=dict)
-    """When the newest of its tombstones was written."""
 
     def moment(self, restorable: Mapping[Address, Row]) -> Moment:
         return Moment(self.rows, restorable, self.transactions, self.tombstones)
@@ -119,11 +117,11 @@ class Reader:
             found: list[dict[str, int]] = file.read_all().to_pylist()
         return found
 
-    def greatest(self, paths: Sequence[str], column: str) -> dict[int, int]:
-        """The greatest value of a column for each key in files of tombstones by the key `k` and the order `v`."""
+    def tombstones(self, paths: Sequence[str]) -> dict[int, int]:
+        """The greatest order of each key in files of tombstones by the key `k` and the order `v`."""
         found: dict[int, int] = {}
         for row in (row for path in paths for row in self.rows(path)):
-            found[row["key.k"]] = max(row[column], found.get(row["key.k"], row[column]))
+            found[row["key.k"]] = max(row["order.v"], found.get(row["key.k"], row["order.v"]))
         return found
 
     def _read_vector(self, unique_id: str) -> frozenset[int]:
@@ -198,7 +196,6 @@ def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
         files[add["path"]] = LiveFile(vector, reader.vector(vector, cardinality), add)
     metadata, protocol = actions(lines, "metaData"), actions(lines, "protocol")
     listed = _own(lines).get("tombstones")
-    buried = [file["path"] for file in listed["files"]] if listed else []
     changed = replace(
         before,
         version=before.version + 1,
@@ -208,8 +205,7 @@ def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
         origins=_origins(before, lines, reader),
         transactions={**before.transactions, **{txn["appId"]: txn["version"] for txn in actions(lines, "txn")}},
         removed=before.removed | {remove["path"] for remove in removes},
-        tombstones=reader.greatest(buried, "order.v") if listed else before.tombstones,
-        buried_ms=reader.greatest(buried, "written_ms") if listed else before.buried_ms,
+        tombstones=reader.tombstones([file["path"] for file in listed["files"]]) if listed else before.tombstones,
     )
     if metadata:
         changed = replace(changed, schema=metadata[-1]["schemaString"], configuration=metadata[-1]["configuration"])
