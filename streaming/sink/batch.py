@@ -127,7 +127,7 @@ class Batch:
         partition_by = settings.partition_by if of_table is None else of_table
         keys, order = settings.keys_of(schema, properties), settings.order_of(schema, properties)
         with apart(self._frame, keys, order, partition_by) as (frame, others):
-            with self._phases("dead letters"):
+            with self._phases("dead_letters"):
                 settings.dead_letters(others, self._identity.batch_id)
             yield frame
 
