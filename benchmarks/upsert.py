@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import tables
+from benchmarks import tables, upsert_beside
 from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Report, run_parts
 from benchmarks.peers import spark_session
 from benchmarks.timing import timed
@@ -37,6 +37,8 @@ from tidelog.log.system import REAL_SYSTEM
 WITHOUT = "without_index"
 # And that of an append of the same rows.
 APPEND = "append"
+# The same in the beginning, which stands beside the end.
+EARLY = "early"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
@@ -54,10 +56,12 @@ class Sizes:
     large_batch: int = 100_000
     repetitions: int = 7
     slow_repetitions: int = 2
+    seconds: float = 120
+    period_s: float = 1
 
 
-QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1)
-CASES = ("small", "large", "costs", "sink")
+QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1)
+CASES = ("small", "large", "costs", "sink", "beside")
 
 
 class UpsertBench:
@@ -139,6 +143,20 @@ class UpsertBench:
         name = f"a sink's upsert of {count:,} rows into {rows:,} rows"
         self._report.figure(name, "ms", figures, Goal(1.5), peer=APPEND)
 
+    def beside(self) -> None:
+        """Upserts beside a daemon, for some time."""
+        rows, sizes = self._sizes.rows[0], self._sizes
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            path = tables.clone(tables.keyed(rows), Path(folder) / "table")
+            upsert_beside.measure(
+                self._report,
+                path,
+                lambda: self._batch(rows, sizes.batch),
+                peer=EARLY,
+                seconds=sizes.seconds,
+                period_s=sizes.period_s,
+            )
+
     def _after(self, folder: Path, rows: int) -> None:
         """Read one key by the index and without, and the whole table beside one that has had no upserts."""
         found: dict[str, float | None] = {}
@@ -207,10 +225,12 @@ def main() -> int:
     parser.add_argument("--only", default="", help=f"measure the parts with this in their names: {', '.join(CASES)}")
     parser.add_argument("--no-spark", action="store_true", help="without delta-spark")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: only check that it runs")
+    parser.add_argument("--minutes", type=float, default=2, help="how long to upsert beside the daemon")
     given = parser.parse_args()
-    sizes = QUICK if given.quick else Sizes(tuple(given.rows) if given.rows else Sizes.rows)
+    rows = tuple(given.rows) if given.rows else Sizes.rows
+    sizes = QUICK if given.quick else Sizes(rows, seconds=given.minutes * 60)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=(*ENGINES, APPEND))
+    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)

@@ -20,6 +20,12 @@ CASES = {
     "writing 5,000 rows in 1 inserts",
     "bytes of the index for each row",
     "merging the runs of 5,000 rows",
+    "20 upserts beside the daemon: the last tenth, beside the second",
+    "20 upserts beside the daemon: 99th percentile",
+    "20 upserts beside the daemon: runs of the index, most in the last tenth, beside the second",
+    "20 upserts beside the daemon: files with tombstones, most in the last tenth, beside the second",
+    "20 upserts beside the daemon: data files, most in the last tenth, beside the second",
+    "20 upserts beside the daemon: a scan, beside one before",
 }
 
 
