@@ -18,6 +18,7 @@ from tidelog.log import Committed, Table, Transaction
 from tidelog.log.commit.result import committed
 from tidelog.log.errors import CheckpointResetError, ConcurrentTransactionException, ConfigurationError
 from tidelog.log.format.actions import SetTransaction
+from tidelog.log.operations.merge_rules import PARTIAL
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
@@ -30,7 +31,7 @@ from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_b
 from tidelog.streaming.sink.dead_letters import apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
-from tidelog.streaming.sink.settings import ADOPT, APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
+from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
 from tidelog.streaming.sink.target import BackgroundCheckpoint, Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 
@@ -49,7 +50,8 @@ class SinkParts:
         self.settings = settings
         self.identifier = Identifier(_named_checkpoint(settings))
         self.target = Target(settings)
-        self.writer_choice = WriterChoice(settings.writer, open_store(settings.path, settings.storage_options))
+        writer = DRIVER if settings.columns == PARTIAL else settings.writer
+        self.writer_choice = WriterChoice(writer, open_store(settings.path, settings.storage_options))
         self.back_pressure = BackPressure(settings.throttle)
         self.checkpoints = BackgroundCheckpoint(settings.path, settings.storage_options)
         # The run of the query whose first batch was compared with the ledger.

@@ -177,6 +177,7 @@ class CollectedRows:
             delete_where=settings.delete_where,
             other_keys=settings.other_keys,
             order_by=settings.order_in(transaction.schema, transaction.properties),
+            columns=settings.columns,
         )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
+from tidelog.log.operations.merge_rules import ALL, PARTIAL
 from tidelog.log.presentable import did_you_mean, presentable
 from tidelog.log.read.keys import keys_of_upsert, order_columns
 from tidelog.log.storage import open_store
@@ -36,6 +37,7 @@ _DEFAULTS: dict[str, object] = {
     "other_keys": False,
     "order_by": (),
     "delete_where": None,
+    "columns": ALL,
     "adopt_txn": None,
     "partition_by": (),
     "properties": {},
@@ -62,6 +64,7 @@ class SinkSettings:
     other_keys: bool
     order_by: tuple[str, ...]
     delete_where: str | None
+    columns: str
     adopt_txn: str | None
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
@@ -113,6 +116,7 @@ class SinkSettings:
             )
         _require_one_of("mode", self.mode, SINK_MODES)
         _require_one_of("writer", self.writer, WRITERS)
+        _require_one_of("columns", self.columns, (ALL, PARTIAL))
         _require_one_of("on_reset", self.on_reset, _ON_RESET)
         if self.mode != UPSERT:
             for argument in ("keys", "other_keys", "order_by", "delete_where", "dead_letters"):
@@ -121,6 +125,11 @@ class SinkSettings:
                         f"{argument} needs mode={UPSERT!r}, but the mode is {self.mode!r}",
                         advice=f"pass mode={UPSERT!r}, or leave {argument} out",
                     )
+        if self.columns == PARTIAL and (self.mode, self.writer) not in {(UPSERT, AUTO), (UPSERT, DRIVER)}:
+            raise ConfigurationError(
+                f"columns={PARTIAL!r} needs mode={UPSERT!r}, and the driver writes such a batch",
+                advice=f"pass mode={UPSERT!r}, and leave writer out",
+            )
         if self.delete_where is not None:
             predicate.require_syntax(self.delete_where)
         if self.keys or self.other_keys:  # as in a table that the sink creates, whose columns are not known yet

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 
 from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.operations.merge_rules import ALL
 from tidelog.log.storage import open_store
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.executors.session import stopped_quietly
@@ -51,6 +52,8 @@ class Sink:
             counts, and a key with different rows in one batch is a DuplicateKeyError.
         delete_where: Upsert only: a SQL predicate over the batch's columns, such as `"op = 'd'"`. A row for which it is
             true deletes its key.
+        columns: Upsert only: `all`, or `partial`: rows of the table keep their values in columns that the batch does
+            not have; see `Table.upsert`. The driver then writes every batch.
         adopt_txn: Continue a stream that another engine wrote to this table, on that stream's checkpoint: its
             application id in the table's log. The batch that it committed last is skipped if Spark replays it.
         partition_by: Partition columns of a table that the sink creates. For an existing table: leave it out, or give
@@ -99,6 +102,7 @@ class Sink:
         other_keys: bool = False,
         order_by: str | Sequence[str] | None = None,
         delete_where: str | None = None,
+        columns: str = ALL,
         adopt_txn: str | None = None,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, object] | None = None,
@@ -120,6 +124,7 @@ class Sink:
             other_keys=other_keys,
             order_by=order_by,
             delete_where=delete_where,
+            columns=columns,
             adopt_txn=adopt_txn,
             partition_by=partition_by,
             properties=properties,

@@ -104,6 +104,26 @@ def test_the_order_holds_across_batches(spark: SparkSession, source: Input, tmp_
     assert [report.version for report in reports.all] == [1, 2, None, 3], "the third has no effect"
 
 
+def test_some_columns_of_rows_are_changed(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    """The batch lacks `v`. The second one is older for one key, and deletes another."""
+    path = tmp_path / "table"
+    table = Table.create(str(path), events((1, "a", "x", 1)).schema, properties={"tidelog.primaryKey": "k"})
+    table.insert(events((1, "a", "one", 1), (2, "a", "two", 9), (3, "a", "three", 1)))
+    sink = Sink(str(path), mode="upsert", columns="partial", order_by="at", delete_where="op = 'd'")
+    source.put_table(events((1, "b", "-", 5, "u"), (2, "b", "-", 5, "u"), (4, "b", "-", 5, "c"), (3, "b", "-", 5, "d")))
+    reports = Reports(sink)
+    some = source.stream(spark, schema=CHANGES).drop("v")
+    drain(some, reports, tmp_path / "cp")
+    assert contents(path, "k", "day", "v", "at") == [(1, "b", "one", 5), (2, "a", "two", 9), (4, "b", None, 5)]
+    assert [(report.writer, report.rows) for report in reports.all] == [("driver", 4)]
+    wrong: list[dict[str, Any]] = [{"mode": "append"}, {"mode": "upsert", "writer": "spark"}]
+    for arguments in wrong:
+        with pytest.raises(ConfigurationError, match="the driver writes such a batch"):
+            Sink(str(path), columns="partial", **arguments)
+    with pytest.raises(ConfigurationError, match="columns='some'"):
+        Sink(str(path), mode="upsert", columns="some")
+
+
 def test_the_order_of_the_table_counts(spark: SparkSession, source: Input, tmp_path: Path, writer: str) -> None:
     path = tmp_path / "table"
     properties = {"tidelog.primaryKey": "k", "tidelog.orderBy": "at"}
