@@ -21,6 +21,7 @@ from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.key_runs import IndexedKey
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.data.tombstones import read_tombstones, tombstone_columns
 from tidelog.log.errors import (
@@ -35,9 +36,12 @@ from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.schema import columns_of
+from tidelog.log.format.statistics import num_records
 from tidelog.log.predicate import Condition
 from tidelog.log.predicate import columns as columns_of_predicate
 from tidelog.log.pruning.file_pruning import is_partition_only
+from tidelog.log.read.key_index import index_of
+from tidelog.log.state.files import add_table
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 
@@ -251,10 +255,24 @@ def answer(
         # Then all live rows of a file match, and its deletion vector says which rows are live.
         known.update({file.key: _all_live(file, store) for file in asked.values()})
         asked = {}
+    if question.reads.keys is not None and asked:
+        known.update(_indexed([*asked.values()], question.reads.keys, store, metadata))
+        asked = {path: file for path, file in asked.items() if file.key not in known}
     within = len(asked) <= MAX_READ_FILES and sum(file.size for file in asked.values()) <= MAX_READ_BYTES
     if within:
         known.update({file.key: _matching(file, question.reads, store, metadata) for file in asked.values()})
     return {path: known.get(file.key) for path, file in question.files.items()}
+
+
+def _indexed(asked: Sequence[AddFile], keys: pa.Table, store: Store, metadata: Metadata) -> dict[FileKey, Answer]:
+    """The answers for files that the table's key index covers, which need not be read."""
+    index = index_of(store, IndexedKey.of(metadata, columns_of(metadata, store.url)), keys.column_names)
+    if index is None:
+        return {}
+    located, is_left = index.locate(add_table(asked), keys)
+    covered = [file for file, is_open in zip(asked, is_left, strict=True) if not is_open]
+    found = {file.key: Answer(BitMap64(), num_records(file.stats) or 0) for file in covered}
+    return found | {asked[hits.place].key: Answer(BitMap64(hits.positions), hits.rows) for hits in located}
 
 
 def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> Answer:

@@ -18,6 +18,7 @@ from tests.log.support import memory_store, new_table, put_foreign
 from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
+from tidelog.log.commit.result import committed
 from tidelog.log.data.key_runs import ENDING, KEYS_FOLDER, FileKeys, IndexedKey, write_run
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.format.actions import Metadata, Protocol
@@ -273,3 +274,20 @@ def test_an_upsert_by_other_keys_reads_the_files(watched: tuple[Table, _Watched]
     table.upsert([{"k": 4, "part": "a", "v": 7}], keys=["k", "part"], other_keys=True)
     assert [path for path in store.opened if path.endswith(".parquet")]
     assert table.scan(where="k = 4").to_arrow()["v"].to_pylist() == [7]
+
+
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_a_rebase_finds_the_keys_of_winners_by_their_runs(watched: tuple[Table, _Watched], *, has_runs: bool) -> None:
+    made, store = watched
+    staged = made.begin().upsert([{"k": key, "part": "a", "v": 1} for key in (2, 1000, 2000)])
+    winner = Table(store, load(store))
+    store.refuses_runs = not has_runs
+    winner.upsert([{"k": key, "part": "a", "v": 2} for key in (2, 4, 1000)])
+    winner.insert([{"k": key, "part": "a", "v": 2} for key in (1500, 2000, 2000)])
+    winner.delete("k = 1000")
+    store.opened.clear()
+    assert committed(staged.commit()).rebased_over
+    assert any(path.endswith(".parquet") for path in store.opened) is not has_runs
+    found = made.refresh().scan("v > 0", columns=["k", "v"]).to_arrow().to_pylist()
+    assert {(row["k"], row["v"]) for row in found} == {(2, 1), (1000, 1), (2000, 1), (4, 2), (1500, 2)}
+    assert len(found) == 5
