@@ -24,13 +24,13 @@ from tidelog.log.format.lineage import Lineage
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
 from tidelog.log.format.row_tracking import preserves_ids
-from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneChange, TombstoneList
+from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneChange, TombstoneFile, TombstoneList
 from tidelog.log.pruning.partition_scope import in_scope
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
-from tidelog.log.state.tombstones import tombstones_of
+from tidelog.log.state.tombstones import is_stored, tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -61,7 +61,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     actions.extend(staged.transactions)
     if staged.fence is not None:
         actions.append(staged.fence)
-    tombstones = None if staged.tombstones is None else _tombstones(staged.tombstones, state.head, store)
+    tombstones = None if staged.tombstones is None else _tombstones(staged, staged.tombstones, state.head, store)
     if tombstones is not None:
         actions.append(SetTransaction(TOMBSTONES, state.head.version + 1, now_ms))
     for group in staged.moves:
@@ -80,10 +80,13 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     return replace(prepared, actions=with_new_ids(prepared.actions, staged, state, store), tombstones=tombstones)
 
 
-def _tombstones(change: TombstoneChange, head: Head, store: Store) -> TombstoneList | None:
+def _tombstones(staged: Staged, change: TombstoneChange, head: Head, store: Store) -> TombstoneList | None:
     """The tombstones after the commit; None if it does not change them."""
     if not change.written and change.restored is None:
         return None
+    if change.restored is not None:
+        # A vacuum can have announced to delete them since they were staged.
+        require_tombstones(store, change.restored, int(staged.parameters["version"]), head)
     before = head.transactions.get(TOMBSTONES)
     return TombstoneList(
         change.after(tombstones_of(store, head)),
@@ -350,6 +353,19 @@ def require_restorable(store: Store, adds: list[AddFile], version: int, head: He
         except FileNotFoundError as error:
             what = f"its file {name} no longer exists"
             raise _not_restorable(store, version, head, what, max(horizon, version + 1)) from error
+
+
+def require_tombstones(store: Store, files: Sequence[TombstoneFile] | None, version: int, head: Head) -> None:
+    """Raise HistoryExpiredError unless the tombstones of `version` are there, and no vacuum may delete them."""
+    if files is None:
+        what = "the commits that say which keys had been deleted by upserts with an order were cleaned up"
+        raise _not_restorable(store, version, head, what, version + 1)
+    known = {file.path for file in tombstones_of(store, head)}
+    horizon = horizon_of(head.transactions)
+    for path in (file.path for file in files if file.path not in known):
+        if version < horizon or not is_stored(store, path):
+            what = f"vacuum deletes, or has deleted, its file {path}"
+            raise _not_restorable(store, version, head, what, max(horizon, version + 1))
 
 
 def _not_restorable(store: Store, version: int, head: Head, why: str, earliest: int) -> HistoryExpiredError:

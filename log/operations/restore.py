@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidelog.log.commit.content import difference, require_restorable
+from tidelog.log.commit.content import difference, require_restorable, require_tombstones
 from tidelog.log.conflict.fences import floor_of
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
@@ -22,7 +22,7 @@ from tidelog.log.state import files
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.tombstones import tombstones_of
+from tidelog.log.state.tombstones import tombstones_before, tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -56,7 +56,8 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     gone, back = difference(current.files().adds, target.files().adds)
     metadata = _restored_metadata(current.head.metadata, target.head.metadata)
     domains = _restored_domains(current.head.domains, target.head.domains)
-    buried = tombstones_of(store, target.head)
+    buried = tombstones_before(store, current.head, target.head)
+    require_tombstones(store, buried, target.head.version, current.head)
     tombstones = None if buried == tombstones_of(store, current.head) else TombstoneChange(restored=buried)
     if not gone.num_rows and not back.num_rows and metadata is None and not domains and tombstones is None:
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.log.format import commit_info, filenames, tombstone_list
-from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneFile
+from tidelog.log.format import commit_info, filenames, properties, tombstone_list
+from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneFile, TombstoneList
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.head import Head
 from tidelog.log.state.table_identity import TABLE_ID
@@ -12,23 +12,55 @@ from tidelog.log.system import logger
 
 _LOGGER = logger(__name__)
 
+_NONE = TombstoneList(())
+
 
 def tombstones_of(store: Store, head: Head) -> tuple[TombstoneFile, ...]:
     """The files with the tombstones of a version; none if another engine has deleted the commit that names them."""
-    entry = head.transactions.get(TOMBSTONES)
-    return () if entry is None else tombstones_at(store, head, entry.version)
+    version = _list_version(head)
+    return () if version is None or _is_outdated(head) else tombstones_at(store, head, version)
+
+
+def tombstones_at(store: Store, head: Head, version: int) -> tuple[TombstoneFile, ...]:
+    """The files that the commit `version` of this table names."""
+    found = _list_at(store, head, version)
+    if found is None:
+        _LOGGER.warning("the tombstones of %s are lost: the commit %d, which names them, is gone", store.url, version)
+        return ()
+    return found.files
+
+
+def tombstones_before(store: Store, head: Head, earlier: Head) -> tuple[TombstoneFile, ...] | None:
+    """The files with the tombstones of an earlier version; None if they are not known any more.
+
+    An expire can have deleted the commit that named them. Then they are what the next list after it had, without the
+    tombstones of that commit.
+    """
+    wanted = _list_version(earlier)
+    if wanted is None:
+        return ()
+    found = _list_at(store, head, wanted)
+    if found is not None:
+        return found.files
+    version = _list_version(head)
+    while version is not None and (found := _list_at(store, head, version)) is not None:
+        if found.previous == wanted:
+            return tuple(file for file in found.files if file.path != found.own) if found.own else None
+        version = found.previous
+    return None
 
 
 def lost_tombstones(store: Store, head: Head) -> list[str]:
     """What is missing of the tombstones of a version: the paths of files, or of the commit that names them."""
-    entry = head.transactions.get(TOMBSTONES)
-    if entry is None:
+    version = _list_version(head)
+    if version is None or _is_outdated(head):
         return []
-    paths = [filenames.commit_path(entry.version), *(file.path for file in tombstones_of(store, head))]
-    return [path for path in paths if not _is_there(store, path)]
+    paths = [filenames.commit_path(version), *(file.path for file in tombstones_of(store, head))]
+    return [path for path in paths if not is_stored(store, path)]
 
 
-def _is_there(store: Store, path: str) -> bool:
+def is_stored(store: Store, path: str) -> bool:
+    """Whether there is a file at this path below the table."""
     try:
         store.modified_ms(path)
     except FileNotFoundError:
@@ -36,11 +68,24 @@ def _is_there(store: Store, path: str) -> bool:
     return True
 
 
-def tombstones_at(store: Store, head: Head, version: int) -> tuple[TombstoneFile, ...]:
-    """The files that the commit `version` of this table names."""
+def _list_version(head: Head) -> int | None:
+    entry = head.transactions.get(TOMBSTONES)
+    return None if entry is None else entry.version
+
+
+def _is_outdated(head: Head) -> bool:
+    """Whether no tombstone counts any more, as the newest list is older than they are kept; an expire may delete it."""
+    written_ms = head.transactions[TOMBSTONES].last_updated
+    kept_ms = properties.duration_ms(head.metadata.configuration, properties.TOMBSTONE_RETENTION)
+    return written_ms is not None and head.timestamp_ms - written_ms > kept_ms
+
+
+def _list_at(store: Store, head: Head, version: int) -> TombstoneList | None:
+    """The list in a commit, empty if it is another table's or has none; None if the commit is gone."""
     try:
         info = read_info(store, version)
     except FileNotFoundError:
-        _LOGGER.warning("the tombstones of %s are lost: the commit %d, which names them, is gone", store.url, version)
-        return ()
-    return tombstone_list.listed_files(info) if commit_info.tidelog(info).get(TABLE_ID) == head.metadata.id else ()
+        return None
+    if commit_info.tidelog(info).get(TABLE_ID) != head.metadata.id:
+        return _NONE
+    return tombstone_list.list_of(info) or _NONE

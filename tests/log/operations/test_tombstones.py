@@ -14,10 +14,10 @@ from tests.log.support import START_MS, Clock, memory_store, new_table, reopen
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.data import tombstones
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format.tombstone_list import TombstoneFile
 from tidelog.log.state.loader import load
-from tidelog.log.state.tombstones import tombstones_of
+from tidelog.log.state.tombstones import lost_tombstones, tombstones_of
 
 DAY_MS = 86_400_000
 
@@ -100,6 +100,43 @@ def test_a_restore_takes_tombstones_back(clock: Clock) -> None:
     table.restore(version=1)
     put(table, record(2, 5))
     assert held(table) == {1: (10, "v10"), 2: (5, "v5")}
+
+
+def test_a_restore_knows_tombstones_whose_commit_has_expired(clock: Clock) -> None:
+    table = made(clock, **{"delta.logRetentionDuration": "1 day", "tidelog.tombstoneRetention": "30 days"})
+    put(table, record(1, 10, op="d"))
+    for number in range(5):
+        clock.ms += DAY_MS
+        put(table, record(2, number))
+        table.checkpoint()
+    restorable = table.version
+    for number in range(3):
+        put(table, record(10 + number, 20, op="d"))
+        table.checkpoint()
+    clock.ms += DAY_MS // 2
+    assert expire(table).commits > 2
+    table.restore(version=restorable)
+    put(table, record(1, 5), record(11, 15))
+    assert set(held(table)) == {2, 11}
+
+
+def test_a_restore_without_its_tombstones_is_refused(clock: Clock) -> None:
+    table = made(clock, **AT_ONCE)
+    for number in range(9):
+        put(table, record(number, 10, op="d"))
+        clock.ms += 1000
+    put(table, record(50, 1))
+    for number in range(9):
+        put(table, record(100 + number, 10, op="d"))
+        clock.ms += 60_000
+    put(table, record(50, 2))
+    clock.ms += 60_000
+    vacuum(table)
+    with pytest.raises(HistoryExpiredError, match="_tidelog/tombstones/"):
+        table.restore(version=10)
+    (gone,) = [file.path for file in listed(table)][:1]
+    table.restore(version=table.version - 1)
+    assert gone in {file.path for file in listed(table)}
 
 
 def test_a_new_table_at_the_path_knows_none_of_the_old_one(clock: Clock) -> None:
@@ -198,6 +235,21 @@ def test_a_file_that_is_gone_is_said_in_the_log(clock: Clock, caplog: pytest.Log
         put(table, record(1, 5))
     assert path in caplog.text
     assert held(table) == {1: (5, "v5")}
+
+
+def test_nothing_is_missed_once_all_tombstones_are_too_old(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(clock, **{"delta.logRetentionDuration": "1 day"})
+    put(table, record(1, 10, op="d"))
+    for number in range(12):
+        clock.ms += DAY_MS
+        put(table, record(2, number))
+        table.checkpoint()
+    assert expire(table).commits > 5
+    assert lost_tombstones(table.store, load(table.store).head) == []
+    with caplog.at_level(logging.WARNING):
+        put(table, record(1, 5))
+    assert caplog.text == ""
+    assert set(held(table)) == {1, 2}
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"x" * len(content)])
