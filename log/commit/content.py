@@ -30,7 +30,7 @@ from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
-from tidelog.log.state.tombstones import is_stored, tombstones_of
+from tidelog.log.state.tombstones import has_file, tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -363,7 +363,7 @@ def require_tombstones(store: Store, files: Sequence[TombstoneFile] | None, vers
     known = {file.path for file in tombstones_of(store, head)}
     horizon = horizon_of(head.transactions)
     for path in (file.path for file in files if file.path not in known):
-        if version < horizon or not is_stored(store, path):
+        if version < horizon or not has_file(store, path):
             what = f"vacuum deletes, or has deleted, its file {path}"
             raise _not_restorable(store, version, head, what, max(horizon, version + 1))
 

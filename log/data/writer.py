@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -312,6 +313,45 @@ CHANGE_TYPE = "_change_type"
 _LONGEST_FOLDER = 940
 
 
+@dataclass
+class _WaitingKeys:
+    """The keys of the files that a statement has written, and that have no run yet. Thread-safe.
+
+    In another process it begins anew: a task of Spark's has statements of its own.
+    """
+
+    _lock: Lock = field(default_factory=Lock)
+    _files: list[FileKeys] = field(default_factory=list)
+    _rows: int = 0
+    _open: int = 0
+
+    def __reduce__(self) -> tuple[type[_WaitingKeys], tuple[()]]:
+        return _WaitingKeys, ()
+
+    def begin(self) -> None:
+        """Begin a block. Of blocks within each other the outermost counts."""
+        with self._lock:
+            self._open += 1
+
+    def add(self, file: FileKeys) -> list[FileKeys]:
+        """Add a file. Returns those for which it is time to write a run, because their keys are many."""
+        with self._lock:
+            self._files.append(file)
+            self._rows += file.rows.num_rows
+            return self._taken() if self._rows >= MOST_KEYS else []
+
+    def end(self, *, failed: bool = False) -> list[FileKeys]:
+        """End a block. Returns the files for which it is time to write a run; a block that failed needs none."""
+        with self._lock:
+            self._open -= 1
+            taken = self._taken() if failed or not self._open else []
+            return [] if failed else taken
+
+    def _taken(self) -> list[FileKeys]:
+        taken, self._files, self._rows = self._files, [], 0
+        return taken
+
+
 @dataclass(frozen=True)
 class DataWriter:
     """Writes data files for one version of a table's metadata, and lists them in `written`.
@@ -325,14 +365,7 @@ class DataWriter:
     in_folders: bool = False
     # Paths below the table, in the order of writing, including files whose write failed.
     written: list[str] = field(default_factory=list, compare=False)
-    # The keys of files that have no run yet.
-    _keys: list[FileKeys] = field(default_factory=list, init=False, compare=False, repr=False)
-    # One for each block of `indexing` that has not ended.
-    _blocks: list[None] = field(default_factory=list, init=False, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A task of Spark's has blocks of its own.
-        return {**vars(self), "_keys": [], "_blocks": []}
+    _waiting: _WaitingKeys = field(default_factory=_WaitingKeys, init=False, compare=False, repr=False)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -359,20 +392,15 @@ class DataWriter:
         Until then their keys are in memory, or until they are many. Of blocks within each other the outermost counts. A
         file without a run is read when a key is looked up, which is only slower.
         """
-        self._blocks.append(None)
+        self._waiting.begin()
         try:
             yield
         except BaseException:
-            self._blocks.pop()
-            self._keys.clear()
+            self._waiting.end(failed=True)
             raise
-        self._blocks.pop()
-        if not self._blocks:
-            self._write_run()
+        self._write_run(self._waiting.end())
 
-    def _write_run(self) -> None:
-        keys = self._keys[:]
-        self._keys.clear()
+    def _write_run(self, keys: Sequence[FileKeys]) -> None:
         if not keys or self.indexed_key is None:
             return
         path = new_run_path(self.system)
@@ -453,9 +481,7 @@ class DataWriter:
             yield file
         file.end(path, self.system.now_ms(), data_change=data_change)
         if self.indexed_key is not None:
-            self._keys.append(file.keys())
-            if sum(keys.rows.num_rows for keys in self._keys) >= MOST_KEYS:
-                self._write_run()
+            self._write_run(self._waiting.add(file.keys()))
 
     def new_path(self, values: Mapping[str, str | None]) -> str:
         """A path below the table for a new file of a partition."""

@@ -56,10 +56,10 @@ def lost_tombstones(store: Store, head: Head) -> list[str]:
     if version is None or _is_outdated(head):
         return []
     paths = [filenames.commit_path(version), *(file.path for file in tombstones_of(store, head))]
-    return [path for path in paths if not is_stored(store, path)]
+    return [path for path in paths if not has_file(store, path)]
 
 
-def is_stored(store: Store, path: str) -> bool:
+def has_file(store: Store, path: str) -> bool:
     """Whether there is a file at this path below the table."""
     try:
         store.modified_ms(path)
