@@ -331,7 +331,8 @@ class KeyRun:
         # The runs of a store are forgotten with it.
         self._store = weakref.ref(store)
         source = store.open_input(path)
-        self._is_far = store.small_reads_at_once > 1 and source.size() > _COPIED_FROM
+        self._at_once = store.small_reads_at_once
+        self._is_far = self._at_once > 1 and source.size() > _COPIED_FROM
         self._copy: _LocalCopy | None = None
         try:
             head, blocks_size = self._head(source)
@@ -446,26 +447,33 @@ class KeyRun:
 
     def _loaded(self, touched: Int64Array, source: Any = None) -> _Entries:
         """Read blocks, neighbours together, and check them."""
-        parts = []
         ranges = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
-        try:
-            source = self._opened(len(ranges)) if source is None else source
-        except (TidelogError, OSError, ValueError) as error:
-            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}", is_final=False) from error
-        for blocks in ranges:
-            if not len(blocks):
-                continue
-            is_tail = bool(self._tail) and blocks[-1] == len(self._fences) - 1
-            whole = len(blocks) - is_tail
-            start = int(blocks[0]) * self._width
-            for count, length in ((whole, BLOCK), (int(is_tail), self._tail)):
-                if count:
-                    width = self._width // BLOCK * length
-                    own = blocks[whole:] if length != BLOCK else blocks[:whole]
-                    parts.append(self._checked(source, start, count, width, own))
-                    start += count * width
+        pieces = [piece for blocks in ranges if len(blocks) for piece in self._pieces(blocks)]
+        if self._is_far and self._copy is None and 1 < len(pieces) <= _MOST_REQUESTS:
+            with ThreadPoolExecutor(min(len(pieces), self._at_once), "tidelog-keys") as threads:
+                parts = list(threads.map(lambda piece: self._checked(self._source(1), *piece), pieces))
+        else:
+            source = self._source(len(pieces)) if source is None else source
+            parts = [self._checked(source, *piece) for piece in pieces]
         entries = [_Entries.of_blocks(content, self._words, length) for content, length in parts]
         return _Entries.joined(entries) if entries else _Entries.none(self._words)
+
+    def _source(self, ranges: int) -> Any:
+        try:
+            return self._opened(ranges)
+        except (TidelogError, OSError, ValueError) as error:
+            raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}", is_final=False) from error
+
+    def _pieces(self, blocks: Int64Array) -> Iterator[tuple[int, int, int, Int64Array]]:
+        """Where to read neighbouring blocks: the start, how many, how long each is, and their numbers."""
+        is_tail = bool(self._tail) and blocks[-1] == len(self._fences) - 1
+        whole = len(blocks) - is_tail
+        start = int(blocks[0]) * self._width
+        for count, length in ((whole, BLOCK), (int(is_tail), self._tail)):
+            if count:
+                width = self._width // BLOCK * length
+                yield start, count, width, blocks[whole:] if length != BLOCK else blocks[:whole]
+                start += count * width
 
     def _checked(self, source: Any, start: int, count: int, width: int, blocks: Int64Array) -> tuple[np.ndarray, int]:
         try:
