@@ -59,6 +59,8 @@ _MOST_OPEN = 1024
 # Of a run in an object store, so many ranges are asked for by one lookup; for more it is copied to this machine.
 _MOST_REQUESTS = 32
 _COPIED_FROM = 2**20
+# The most bytes of copies that a process has.
+_MOST_COPIED = 2**33
 _COPIED_AT_ONCE = 2**24
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
@@ -300,13 +302,17 @@ class Hits:
 
 
 class _LocalCopy:
-    """A temporary file without a name, which is gone once nobody uses it."""
+    """A temporary file without a name, which is gone once nobody uses it. `total` are the bytes of all of them."""
+
+    total = 0
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._file = tempfile.TemporaryFile(prefix="tidelog-")  # noqa: SIM115 - closed with the object
+        _LocalCopy.total += size
 
     def __del__(self) -> None:
+        _LocalCopy.total -= self._size
         self._file.close()
 
     def write(self, content: bytes) -> None:
@@ -381,7 +387,7 @@ class KeyRun:
         store = self._store()
         assert store is not None, "the store is in use"
         source = store.open_input(self.path)
-        if self._is_far and ranges > _MOST_REQUESTS:
+        if self._is_far and ranges > _MOST_REQUESTS and _LocalCopy.total + source.size() <= _MOST_COPIED:
             # A reader of the store mostly waits, and the run never changes.
             size, start = source.size(), 0
             copy = _LocalCopy(size)

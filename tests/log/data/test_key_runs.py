@@ -202,6 +202,11 @@ def test_a_run_in_an_object_store_is_copied_for_a_lookup_of_many_keys(monkeypatc
     copied = store.requests
     assert sorted(run.find(many).positions.tolist()) == list(range(0, 1000, 10))
     assert store.requests == copied
+    monkeypatch.setattr(key_runs, "_MOST_COPIED", 1000)
+    again = KeyRun(store, PATH, key)
+    assert sorted(again.find(many).positions.tolist()) == list(range(0, 1000, 10))
+    assert sorted(again.find(many).positions.tolist()) == list(range(0, 1000, 10))
+    assert store.requests > copied + 100, "there is no room for another copy"
 
 
 @pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "types"])
