@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
+from tests.interop.deltalake_merges import Rules, merge_of_deltalake, with_rules
 from tidelog.log import Table
 
 pytestmark = pytest.mark.interop
 
 SCHEMA = pa.schema([("id", pa.string()), ("price", pa.int64()), ("sold", pa.int32()), ("day", pa.date32())])
-Rules = Mapping[str, Sequence[tuple[str | None, str | Mapping[str, str]]]]
 ALL_NEW = {"id": "source.id", "price": "source.price", "sold": "source.sold", "day": "source.day"}
 
 CASES: dict[str, Rules] = {
@@ -51,28 +50,6 @@ def rows_of(path: Path) -> list[str]:
     return sorted(map(str, Table.open(str(path)).scan().to_arrow().to_pylist()))
 
 
-def merged_by_deltalake(path: Path, source: pa.Table, rules: Rules) -> None:
-    merge = DeltaTable(str(path)).merge(source, "target.id = source.id", source_alias="source", target_alias="target")
-    for condition, action in rules.get("when_matched", ()):
-        if action == "delete":
-            merge = merge.when_matched_delete(condition)
-        elif action == "update":
-            merge = merge.when_matched_update_all(condition)
-        else:
-            merge = merge.when_matched_update(dict(action), condition)  # type: ignore[arg-type]
-    for condition, action in rules.get("when_not_matched", ()):
-        if action == "insert":
-            merge = merge.when_not_matched_insert_all(condition)
-        else:
-            merge = merge.when_not_matched_insert(dict(action), condition)  # type: ignore[arg-type]
-    for condition, action in rules.get("when_not_matched_by_source", ()):
-        if action == "delete":
-            merge = merge.when_not_matched_by_source_delete(condition)
-        else:
-            merge = merge.when_not_matched_by_source_update(dict(action), condition)  # type: ignore[arg-type]
-    merge.execute()
-
-
 @pytest.mark.parametrize("partition_by", [[], ["id"]], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("name", list(CASES))
 def test_rules_give_the_rows_of_deltalake(tmp_path: Path, name: str, partition_by: list[str]) -> None:
@@ -102,6 +79,6 @@ def test_rules_give_the_rows_of_deltalake(tmp_path: Path, name: str, partition_b
         if engine == "tidelog":
             Table.open(str(path)).upsert(source, keys=["id"], **CASES[name])  # type: ignore[arg-type]
         else:
-            merged_by_deltalake(path, source, CASES[name])
+            with_rules(merge_of_deltalake(str(path), source, "target.id = source.id"), CASES[name]).execute()
         results[engine] = rows_of(path)
     assert results["tidelog"] == results["deltalake"]
