@@ -202,9 +202,9 @@ class Statements(TableReader):
             other_keys: Whether `keys` may differ from `tidelog.primaryKey`. Then all rows that are equal in `keys` are
                 replaced, even if they have different primary keys.
             order_by: Columns of the table that say which of two rows of a key is newer; by default those of
-                `tidelog.orderBy`, none for `()`. Null is less than every value. Of the rows of a key the newest counts,
-                unless the table has a newer one, or deleted a newer one by `delete_where` within
-                `tidelog.tombstoneRetention`. The metric `numSourceRowsOutdated` counts the others.
+                `tidelog.orderBy`, none for `()`. Null is less than every value. Of the data's rows of a key the newest
+                counts. It has no effect if the table has a newer one, or deleted a newer one by `delete_where` within
+                `tidelog.tombstoneRetention`; the metric `numSourceRowsOutdated` counts such rows.
             columns: `all`, or `partial`: rows of the table keep their values in columns that the data does not have. In
                 a list of dicts each row has columns of its own; a value of None sets null. New rows get the defaults of
                 the columns that are missing, or null.
