@@ -26,6 +26,7 @@ from tidelog.log.format.properties import ORDER_BY
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
+from tidelog.log.format.tombstone_list import TOMBSTONES
 from tidelog.log.operations import add_columns, delete_update, merge, schema_evolution, set_properties, upsert
 from tidelog.log.operations.merge_rules import ALL, PARTIAL, MergeRules, Rule, merge_rules, require_one_way
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
@@ -439,8 +440,8 @@ class Transaction:
         elif staged.tombstones is not None and staged.is_empty:
             # All records of an upsert are older than what the table has.
             nothing = self._unchanged(staged.metrics)
-            outdated = {OUTDATED: staged.metrics.get(OUTDATED, 0)}
-            self._without_commit, staged = replace(nothing, metrics={**nothing.metrics, **outdated}), None
+            counts = {name: staged.metrics[name] for name in ("numSourceRows", OUTDATED) if name in staged.metrics}
+            self._without_commit, staged = replace(nothing, metrics={**nothing.metrics, **counts}), None
         self._staged = staged
         return self
 
@@ -467,7 +468,7 @@ def _progress(known: Mapping[str, int], key: tuple[str, int], now_ms: int) -> Se
     Raises ConfigurationError if the log cannot hold the key.
     """
     match key:
-        case (app_id, _) if app_id in (HORIZON, FLOOR):
+        case (app_id, _) if app_id in (HORIZON, FLOOR, TOMBSTONES):
             raise ConfigurationError(f"{app_id!r} is tidelog's own application id", advice="choose another one")
         case (str(app_id), int(version)) if (
             app_id and is_unicode(app_id) and not isinstance(version, bool) and abs(version) < 2**63

@@ -239,8 +239,8 @@ class _Expired:
             if found.version <= bound and self._is_intact(found) and self._keeps_times(found.version, times):
                 return found
         which = "the version at the cut-off"
-        if bound == listed:
-            which = f"which names the tombstones of the last {properties.TOMBSTONE_RETENTION}"
+        if listed is not None and bound == listed < version:
+            which = f"which names deletions that {properties.TOMBSTONE_RETENTION} keeps"
         elif bound < version:
             which = f"which consumers need ({', '.join(self._kept.held_by(version))})"
         self.reason = f"there is no readable checkpoint at or before version {max(bound, 0)}, {which}"

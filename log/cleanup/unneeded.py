@@ -16,7 +16,8 @@ from tidelog.log.format import commit_info, deletion_vector, lineage, tombstone_
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.text import is_unicode
-from tidelog.log.state.commits import written_ms
+from tidelog.log.format.tombstone_list import TombstoneList
+from tidelog.log.state.commits import read_info, written_ms
 from tidelog.log.storage import Store
 
 
@@ -116,11 +117,17 @@ def from_log(
     nothing. Other names, such as those that lead out of the table, are left to a listing.
     """
     sizes: dict[str, int] = {}
+    is_first_list = True
     for commit in commits_in_pieces(store, versions):
         if commit is None:
             yield
             continue
-        for uri, size in named_files(commit):
+        named, listed = list(named_files(commit)), tombstone_list.list_of(commit.info)
+        if listed is not None and is_first_list:
+            # What left the list at this commit.
+            is_first_list = False
+            named += _listed_before(store, listed)
+        for uri, size in named:
             path = path_inside(uri)
             if path is None or not retention.is_unique(path):
                 continue
@@ -148,6 +155,14 @@ def named_files(commit: Commit) -> Iterator[tuple[str, int]]:
     for file in tombstone_list.listed_files(commit.info):
         if file.path.startswith(retention.TOMBSTONE_FILES):
             yield file.path, 0
+
+
+def _listed_before(store: Store, listed: TombstoneList) -> list[tuple[str, int]]:
+    try:
+        info = {} if listed.previous is None else read_info(store, listed.previous)
+    except FileNotFoundError:
+        return []
+    return [(file.path, 0) for file in tombstone_list.listed_files(info)]
 
 
 def _vector_file(vector: DeletionVectorDescriptor) -> Iterator[tuple[str, int]]:

@@ -87,9 +87,11 @@ def _tombstones(staged: Staged, change: TombstoneChange, head: Head, store: Stor
     if change.restored is not None:
         # A vacuum can have announced to delete them since they were staged.
         require_tombstones(store, change.restored, int(staged.parameters["version"]), head)
-    before = head.transactions.get(TOMBSTONES)
+    before, known = head.transactions.get(TOMBSTONES), tombstones_of(store, head)
+    if change.restored is not None and set(change.restored) == set(known):
+        return None
     return TombstoneList(
-        change.after(tombstones_of(store, head)),
+        change.after(known),
         None if change.own is None else change.own.path,
         None if before is None else before.version,
     )

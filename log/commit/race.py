@@ -80,16 +80,19 @@ class Race:
             if refused:
                 return refused
             self._rebase.fold(winner, operation_class)
-            buried = self._buried(winner, operation_class)
+        outcome = self._rebase.judge()
+        if isinstance(outcome, Conflict):
+            return outcome
+        for winner in new:
+            buried = self._buried(winner)
             if buried:
                 return buried
-        outcome = self._rebase.judge()
         if isinstance(outcome, Question):
             answers = answer(outcome, self._store, self._base.head.metadata, self._answers)
             outcome = self._rebase.judge(answers)
         return outcome
 
-    def _buried(self, winner: Commit, operation_class: OperationClass) -> Conflict | None:
+    def _buried(self, winner: Commit) -> Conflict | None:
         """The conflict if the winner changed a tombstone that the transaction has looked for."""
         change, reads, found = self._staged.tombstones, self._staged.reads, tombstone_list.list_of(winner.info)
         if found is None or change is None or not change.is_ordered or reads is None or reads.keys is None:
@@ -103,8 +106,8 @@ class Race:
             if not any(_among(table.select(names), reads.keys).any() for table in rows):
                 return None
             evidence = "the winner deleted a key that this transaction has a record of"
-        error = ConcurrentDeleteReadException
-        return Conflict(error, winner.version, operation_class, self._staged.operation_class, evidence)
+        error, earlier = ConcurrentDeleteReadException, self._rebase.class_of(winner.version)
+        return Conflict(error, winner.version, earlier, self._staged.operation_class, evidence)
 
     @property
     def newest_overlap(self) -> int:

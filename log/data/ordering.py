@@ -72,7 +72,7 @@ def present(columns: Sequence[str], wanted: Sequence[str]) -> list[str]:
     for name in wanted:
         if name.lower() not in known:
             raise SchemaMismatchError(
-                f"the data lacks the column {name!r}, which its rows are compared by",
+                f"the data lacks the column {name!r}, by which its rows are found or compared",
                 advice=f"choose one of {', '.join(columns)}",
                 column=name,
             )

@@ -13,6 +13,7 @@ import bisect
 from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.ordering import are_newest
 from tidelog.log.errors import CorruptLogError, TidelogError
 from tidelog.log.format.actions import Metadata
@@ -36,13 +38,12 @@ TOMBSTONE_FOLDER = "_tidelog/tombstones"
 # Names of columns in memory, which no column of a table has: when a row was written, and those of an order begin so.
 WRITTEN_MS = "\x1f"
 _KEY, _ORDER, _WRITTEN_MS, _TABLE = "key.", "order.", "written_ms", b"tidelog.table"
-_GROUP_ROWS = 2**13
+_GROUP_ROWS = 2**12
 # So many row groups are read at a time.
 _GROUPS_AT_ONCE = 32
 # Files up to this number of rows stay in memory, as long as all of them have no more than so many bytes.
 _KEPT_ROWS = 2**16
 _KEPT_BYTES = 2**26
-_kept: MutableMapping[Store, OrderedDict[str, pa.Table]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +111,22 @@ def read_tombstones(
     A file that is gone has none, as another engine's clean-up can have deleted it: that is said in the log. Raises
     CorruptLogError for a file that is damaged.
     """
-    kept = _kept.setdefault(store, OrderedDict())
-    if file.path in kept:
-        kept.move_to_end(file.path)
-        yield _typed(kept[file.path], columns)
+    kept = _kept_of(store)
+    found = kept.get(file.path)
+    if found is not None:
+        yield from _typed(found, columns)
         return
     try:
         with pq.ParquetFile(store.open_input(file.path), page_checksum_verification=True) as parquet:
             _require_whole(parquet, file, columns)
             if file.rows <= _KEPT_ROWS:
                 found = parquet.read()
-                _keep(kept, file.path, found)
-                yield _typed(found, columns)
+                kept.keep(file.path, found)
+                yield from _typed(found, columns)
                 return
             groups = _groups(parquet.metadata, columns, keys)
             for start in range(0, len(groups), _GROUPS_AT_ONCE):
-                yield _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
+                yield from _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
     except FileNotFoundError:
         _LOGGER.warning("the tombstones in %s of %s are lost: the file is gone", file.path, store.url)
     except TidelogError:
@@ -145,16 +146,49 @@ def _require_whole(parquet: pq.ParquetFile, file: TombstoneFile, columns: Tombst
         raise ValueError(f"it has {parquet.metadata.num_rows} rows of the table {table!r}")
 
 
-def _typed(stored: pa.Table, columns: TombstoneColumns) -> pa.Table:
-    """The rows of a file in the types and names that the table has now."""
-    fields = zip(columns.names, columns.stored, columns.types, strict=True)
-    return pa.table({name: stored[own].cast(kind) for name, own, kind in fields})
+def _typed(stored: pa.Table, columns: TombstoneColumns) -> Iterator[pa.Table]:
+    """The rows of a file in the types and names that the table has now.
+
+    None if they have other types, because another engine has given the table new columns of the same names.
+    """
+    fields = list(zip(columns.names, columns.stored, columns.types, strict=True))
+    try:
+        yield pa.table({name: stored[own].cast(kind) for name, own, kind in fields})
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        _LOGGER.debug("tombstones with other types do not count: %s", error)
 
 
-def _keep(kept: OrderedDict[str, pa.Table], path: str, rows: pa.Table) -> None:
-    kept[path] = rows
-    while sum(table.nbytes for table in kept.values()) > _KEPT_BYTES:
-        kept.popitem(last=False)
+class _Kept:
+    """What was read of small files. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._files: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: str) -> pa.Table | None:
+        with self._lock:
+            found = self._files.get(path)
+            if found is not None:
+                self._files.move_to_end(path)
+            return found
+
+    def keep(self, path: str, rows: pa.Table) -> None:
+        with self._lock:
+            if path not in self._files:
+                self._files[path] = rows
+                self._bytes += rows.nbytes
+            while self._bytes > _KEPT_BYTES:
+                self._bytes -= self._files.popitem(last=False)[1].nbytes
+
+
+_kept: MutableMapping[Store, _Kept] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def _kept_of(store: Store) -> _Kept:
+    with _lock:
+        return _kept.setdefault(store, _Kept())
 
 
 def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table | None) -> list[int]:
@@ -182,7 +216,7 @@ def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table
 
 # So many files of about the same size are merged into one. Larger ones stay until all of their rows are too old.
 _FAN_OUT = 8
-_MERGED_ROWS = 2**17
+_MERGED_ROWS = 2**19
 
 
 def files_to_merge(files: Sequence[TombstoneFile], columns: TombstoneColumns) -> list[TombstoneFile]:
@@ -198,12 +232,19 @@ def files_to_merge(files: Sequence[TombstoneFile], columns: TombstoneColumns) ->
 def merge_tombstones(
     store: Store, system: System, columns: TombstoneColumns, files: Sequence[TombstoneFile], expired_ms: int
 ) -> TombstoneFile | None:
-    """Write the tombstones of some files to one, the newest of each key, without those from before `expired_ms`.
+    """Write the tombstones of some files to one, without those from before `expired_ms`; None if none is left.
 
-    None if none is left. Raises CorruptLogError.
+    Of each key it has the greatest order, and the time of the newest one. Raises CorruptLogError.
     """
-    rows = pa.concat_tables([table for file in files for table in read_tombstones(store, file, columns)])
-    rows = rows.filter(pc.greater_equal(rows[WRITTEN_MS], expired_ms))
-    by_order = rows.drop_columns([WRITTEN_MS])
-    rows = rows.filter(pa.array(are_newest(by_order, columns.keys.names, order_names(columns.order.names))))
-    return write_tombstones(store, system, columns, rows) if rows.num_rows else None
+    found = [table for file in files for table in read_tombstones(store, file, columns)]
+    rows = pa.concat_tables(found) if found else None
+    rows = None if rows is None else rows.filter(pc.greater_equal(rows[WRITTEN_MS], expired_ms))
+    if rows is None or not rows.num_rows:
+        return None
+    codes = np.asarray(group_numbers(rows, columns.keys.names))
+    newest_ms = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+    np.maximum.at(newest_ms, codes, np.asarray(rows[WRITTEN_MS]))
+    rows = rows.drop_columns([WRITTEN_MS])
+    is_newest = pa.array(are_newest(rows, columns.keys.names, order_names(columns.order.names)))
+    rows = rows.append_column(WRITTEN_MS, pa.array(newest_ms[codes], pa.int64())).filter(is_newest)
+    return write_tombstones(store, system, columns, rows)

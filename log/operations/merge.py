@@ -332,7 +332,7 @@ def stage_partial(
         delete_where = predicate.at_time(delete_where, writer.system.now_ms)
     row_rules = RowRules.of(writer)
     if order:
-        data = newest_of(data, writer.schema, names, order)
+        data = newest_of(data, row_rules, names, order, is_partial=True)
     source = _Source(data, row_rules, names, writer.store.url)
     if not source.known.num_rows:
         return None

@@ -58,8 +58,8 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     domains = _restored_domains(current.head.domains, target.head.domains)
     buried = tombstones_before(store, current.head, target.head)
     require_tombstones(store, buried, target.head.version, current.head)
-    tombstones = None if buried == tombstones_of(store, current.head) else TombstoneChange(restored=buried)
-    if not gone.num_rows and not back.num_rows and metadata is None and not domains and tombstones is None:
+    is_same = buried == tombstones_of(store, current.head)
+    if not gone.num_rows and not back.num_rows and metadata is None and not domains and is_same:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)
     require_restorable(store, returning, target.head.version, current.head)
@@ -69,7 +69,7 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
         restores=target.files().adds,
         metadata=metadata,
         domains=domains,
-        tombstones=tombstones,
+        tombstones=TombstoneChange(restored=buried),
         parameters={"version": str(target.head.version)},
         metrics={
             "numRestoredFiles": len(returning),

@@ -22,6 +22,7 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.conform import match_names
+from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format import commit_info
@@ -83,11 +84,14 @@ def stage_upsert(
     """
     if delete_where is not None:
         delete_where = at_time(delete_where, writer.system.now_ms)
+    rules = RowRules.of(writer)
     if order:
-        data = newest_of(data, writer.schema, names, order)
-    written, deleted = split_upsert(data, RowRules.of(writer), list(dict.fromkeys((*names, *order))), delete_where)
+        data = newest_of(data, rules, names, order)
+    written, deleted = split_upsert(data, rules, list(dict.fromkeys((*names, *order))), delete_where)
     written, deleted = writer.prepared(written), writer.prepared(deleted)
-    records = pa.concat_tables([written.select(deleted.column_names), deleted])
+    if order:
+        deleted = distinct(deleted)
+    records = pa.concat_tables([loose(written.select(deleted.column_names)), loose(deleted)])
     if not records.num_rows:
         return None
     keys = Keys(records, names, writer.store.url)
@@ -102,6 +106,19 @@ def stage_upsert(
     cdc = change.changes(written) if change.feed else []
     staged = staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
     return staged if ordered is None else ordered.staged(staged)
+
+
+def loose(rows: pa.Table) -> pa.Table:
+    """The rows with columns that can be null, so that they can be put together with others."""
+    fields = [field.with_nullable(True) for field in rows.schema]  # noqa: FBT003 - pyarrow's signature
+    return pa.table(rows.columns, schema=pa.schema(fields))
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """The rows without repetitions: deletions of one key with one order have the same effect."""
+    numbers = np.asarray(group_numbers(rows, rows.column_names))
+    first = np.sort(np.unique(numbers, return_index=True)[1])
+    return rows if len(first) == rows.num_rows else rows.take(pa.array(first))
 
 
 def with_kept_ids(rows: pa.Table, tracked: Sequence[pa.Field], row_ids: Int64Array) -> pa.Table:

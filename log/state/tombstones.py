@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames, properties, tombstone_list
 from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneFile, TombstoneList
 from tidelog.log.state.commits import read_info
@@ -86,6 +87,14 @@ def _list_at(store: Store, head: Head, version: int) -> TombstoneList | None:
         info = read_info(store, version)
     except FileNotFoundError:
         return None
-    if commit_info.tidelog(info).get(TABLE_ID) != head.metadata.id:
+    record = commit_info.tidelog(info)
+    if record.get(TABLE_ID) != head.metadata.id or tombstone_list.KEY not in record:
         return _NONE
-    return tombstone_list.list_of(info) or _NONE
+    found = tombstone_list.list_of(info)
+    if found is None:
+        raise CorruptLogError(
+            f"the list of tombstones in version {version} of {store.url} cannot be read",
+            advice="upsert with order_by=(), or restore the commit from a backup",
+            path=store.url,
+        )
+    return found

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
@@ -39,6 +39,7 @@ from tidelog.log.operations.upsert import (
     KeyMatcher,
     Matches,
     Pairs,
+    distinct,
     new_changes,
     numbered,
     old_changes,
@@ -131,25 +132,33 @@ class SparkUpsert:
         counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))
         work = partial(_write, rules, list(dict.fromkeys((*names, *order))), self._delete_where)
         parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
-        adds = [add for part in parts for add in part.adds]
+        written = [add for part in parts for add in part.adds]
         try:
             require_counted(
                 writer,
-                adds,
+                written,
                 sum(part.keys.num_rows for part in parts),
                 int(observation.get["rows"]) - sum(part.gone.num_rows for part in parts),
             )
-            return self._staged(state, writer, names, order, parts)
+            return self._staged(state, writer, names, order, parts, written)
         except BaseException:
-            delete_written(writer, adds)
+            delete_written(writer, written)
             raise
 
     def _staged(
-        self, state: LogState, writer: DataWriter, names: list[str], order: list[str], parts: Sequence[UpsertPart]
+        self,
+        state: LogState,
+        writer: DataWriter,
+        names: list[str],
+        order: list[str],
+        parts: Sequence[UpsertPart],
+        written: list[AddFile],
     ) -> Staged:
+        """Stage what tasks wrote. Files that are written later are added to `written`."""
         none = writer.schema.empty_table().select(dict.fromkeys((*names, *order)))
         new = pa.concat_tables([none, *(part.keys for part in parts)])
-        records = pa.concat_tables([new, *(part.gone for part in parts)])
+        gone = pa.concat_tables([none, *(part.gone for part in parts)])
+        records = pa.concat_tables([new, distinct(gone) if order else gone])
         _require_few(records.num_rows)
         keys = Keys(records, names, writer.store.url)
         if not records.num_rows:
@@ -169,6 +178,7 @@ class SparkUpsert:
         pairs = Pairs(int(wins.sum()), int(wins[: new.num_rows].sum()))
         follows = [pairs.followed(entry.matches.places, entry.matches.row_ids) for entry in found]
         adds = self._adds(writer, keys, numbers, pairs, parts)
+        written += adds
         if ordered is None and not adds and not found:
             return _nothing(records.num_rows)
         cdc: list[AddCDCFile] = []
@@ -246,23 +256,32 @@ class SparkUpsert:
 
 
 def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """The rows that `are_newest` chooses, computed by Spark. Without an order all rows of a key are equally new."""
+    """The rows that `are_newest` chooses, computed by Spark."""
+    rank = free_name(arrow_schema(frame))
+    return ranked(frame, keys, order_by, rank).where(F.col(rank) == 1).drop(rank)
+
+
+def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank: str) -> DataFrame:
+    """The rows with their rank among those of their key, from 1 for the newest, in the column `rank`.
+
+    Of rows that are equal in all columns the first only. Without an order all rows of a key are equally new.
+    """
     names, order = present(frame.columns, keys), present(frame.columns, order_by)
     schema = arrow_schema(frame)
     for name in order:
         require_ordered(name, schema.field(name).type)
-    newest, rank = frame, free_name(schema)
-    if order:
-        columns = [F.col(quoted(name)).desc_nulls_last() for name in order]
-        window = Window.partitionBy(*map(quoted, names)).orderBy(*columns)
-        newest = frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
-    if not all(map(_is_hashable, schema)):
-        return newest
-    # Of rows that are equal in all columns the first only.
-    columns = [F.col(quoted(name)) for name in schema.names]
-    same = Window.partitionBy(*map(quoted, names), F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns))
-    number = F.row_number().over(same.orderBy(F.lit(1)))
-    return newest.withColumn(rank, number).where(F.col(rank) == 1).drop(rank)
+    hashed = [_hashable(field) for field in schema]
+    same = Window.partitionBy(*map(quoted, names), F.xxhash64(*hashed), F.xxhash64(F.lit(1), *hashed))
+    once = frame.withColumn(rank, F.row_number().over(same.orderBy(F.lit(1)))).where(F.col(rank) == 1)
+    columns = [F.col(quoted(name)).desc_nulls_last() for name in order] or [F.lit(1)]
+    window = Window.partitionBy(*map(quoted, names)).orderBy(*columns)
+    return once.withColumn(rank, F.rank().over(window))
+
+
+def _hashable(field: pa.Field) -> Column:
+    """A column, or the text of its values where Spark cannot hash them: maps and variants."""
+    column = F.col(quoted(field.name))
+    return column if _is_hashable(field) else F.to_json(F.struct(column), {"ignoreNullFields": "false"})
 
 
 def _is_hashable(field: pa.Field) -> bool:

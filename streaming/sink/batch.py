@@ -7,7 +7,7 @@ These are also the phases in a BatchReport.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -19,6 +19,7 @@ from tidelog.log.commit.result import committed
 from tidelog.log.errors import CheckpointResetError, ConcurrentTransactionException, ConfigurationError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.operations.merge_rules import PARTIAL
+from tidelog.log.operations.upsert_order import OUTDATED
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
@@ -66,11 +67,15 @@ def _named_checkpoint(settings: SinkSettings) -> StreamingCheckpoint | None:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The rows of a batch and their commit, None if they change nothing; `claim` is a commit of the claim alone."""
+    """The rows of a batch and their commit, None if they change nothing; `claim` is a commit of the claim alone.
+
+    `metrics` are those of the statement, also if it changed nothing.
+    """
 
     rows: BatchRows
     commit: Committed | None
     claim: Committed | None
+    metrics: Mapping[str, int]
 
 
 class Batch:
@@ -90,6 +95,8 @@ class Batch:
         settings = self._settings
         self._ledger = Ledger(settings.name, self._identity, settings.adopt_txn, settings.path)
         self._is_adopted = False
+        # Those of the rows that were committed, or found to be too old.
+        self._metrics: Mapping[str, int] = {}
 
     def run(self) -> BatchReport:
         """Commit the batch unless it is already in the table. Raises the errors that `Sink.__call__` lists."""
@@ -198,7 +205,7 @@ class Batch:
         is_claimed = self._ledger.is_claimed(self._transaction.transactions)
         commit = run_statement(lambda: self._commit_once(rows), path)
         claim = None if commit or is_claimed else run_statement(self._claim, path)
-        return _Written(rows, commit, claim)
+        return _Written(rows, commit, claim, self._metrics)
 
     def _claim(self) -> Committed | None:
         """Claim the name by a commit without rows, which has no time version; None if that has been done."""
@@ -224,12 +231,15 @@ class Batch:
             transaction.abort()
             return None
         self._record_batch(transaction, self._ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()))
-        return self._put(transaction)
+        made = self._put(transaction)
+        if made is not None or self._outcome.metrics.get(OUTDATED):
+            self._metrics = self._outcome.metrics
+        return made
 
     def _put(self, transaction: Transaction) -> Committed | None:
         """Commit what is staged; None if that changes nothing."""
         with self._phases("commit"):
-            outcome = committed(transaction.commit())
+            outcome = self._outcome = committed(transaction.commit())
         if outcome.version == transaction.base_version:
             return None
         self._parts.checkpoints.committed(outcome.version, transaction.properties)
@@ -263,7 +273,7 @@ class Batch:
     ) -> BatchReport:
         commit = written.commit if written else None
         newest = commit or (written.claim if written else None)
-        metrics = commit.metrics if commit else {}
+        metrics = written.metrics if written else {}
         report = BatchReport(
             self._identity.batch_id,
             newest.version if newest else None,

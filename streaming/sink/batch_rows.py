@@ -7,7 +7,7 @@ conflict the same rows can be staged again into another transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +42,8 @@ from tidelog.streaming.sink.settings import APPEND, AUTO, DRIVER, OVERWRITE_PART
 _LOGGER = logger(__name__)
 
 _TOO_LARGE = "spark.driver.maxResultSize"
+# The sinks whose order has columns that their table lacks, which is said once.
+_said: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class CollectedRows:
             return
         settings = self._settings
         _evolve(settings, transaction, self._rows.schema)
-        with _sink_advice(settings, self._rows.schema, transaction.schema):
+        with _sink_advice(settings, self._rows.schema, transaction):
             if settings.mode == APPEND:
                 transaction.insert(self._rows)
             elif settings.mode == OVERWRITE_PARTITIONS:
@@ -176,7 +178,7 @@ class CollectedRows:
             keys=keys,
             delete_where=settings.delete_where,
             other_keys=settings.other_keys,
-            order_by=settings.order_in(transaction.schema, transaction.properties),
+            order_by=_order_across(settings, transaction.schema, transaction.properties),
             columns=settings.columns,
         )
 
@@ -192,7 +194,7 @@ class FrameRows:
         self._choice = choice
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
-        self._keys: list[str] = []
+        self._by: tuple[list[str], list[str]] = ([], [])
         # Checked before the table is created. An upsert is written in Python by the tasks, and so is a batch if Spark's
         # own writer cannot reach the store; with writer="spark" that is an error. On Spark Connect that writer would
         # need other settings in a session that is not ours alone.
@@ -209,7 +211,7 @@ class FrameRows:
         _evolve(self._settings, transaction, data)
         if self._settings.mode != APPEND:
             transaction.require_row_changes()  # before any file is written
-        with _sink_advice(self._settings, data, transaction.schema):
+        with _sink_advice(self._settings, data, transaction):
             if self._settings.mode == UPSERT:
                 with transaction.working():
                     transaction.stage(self._upserted(transaction.state, transaction.writer))
@@ -244,10 +246,10 @@ class FrameRows:
     def _upserted(self, state: LogState, writer: DataWriter) -> Staged | None:
         settings = self._settings
         keys = settings.keys_of(writer.schema, writer.metadata.configuration)
-        if self._upsert is None or keys != self._keys:
-            self._keys, frame = keys, self._frame
-            configuration = writer.metadata.configuration
-            order = settings.order_of(writer.schema, configuration)
+        configuration = writer.metadata.configuration
+        order = settings.order_of(writer.schema, configuration)
+        if self._upsert is None or (keys, order) != self._by:
+            self._by, frame = (keys, order), self._frame
             if order:
                 frame = newest_rows_of_frame(frame, keys, order)
             frame = frame.drop(*_only_for_order(settings, arrow_schema(frame), writer.schema))
@@ -257,11 +259,11 @@ class FrameRows:
                 keys,
                 settings.delete_where,
                 other_keys=settings.other_keys,
-                order_by=settings.order_in(writer.schema, configuration),
+                order_by=_order_across(settings, writer.schema, configuration),
             )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]
-        return None if staged.is_empty else staged
+        return None if staged.is_empty and staged.tombstones is None else staged
 
 
 def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
@@ -279,14 +281,27 @@ def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], 
 def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:
     """Add the data's new columns to the table, except those that only `order_by` or `delete_where` read."""
     if settings.schema_evolution:
-        control = {name.lower() for name in (*settings.order_by, *_read_by_delete_where(settings, data))}
+        control = {name.lower() for name in (*(settings.order_by or ()), *_read_by_delete_where(settings, data))}
         transaction.evolve(pa.schema([field for field in data if field.name.lower() not in control]))
+
+
+def _order_across(settings: SinkSettings, schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
+    """The columns of the order that the table has. Says once if it lacks some, which then order one batch only."""
+    found, all_columns = settings.order_in(schema, configuration), settings.order_of(schema, configuration)
+    if len(found) < len(all_columns) and (settings.path, settings.name) not in _said:
+        _said.add((settings.path, settings.name))
+        _LOGGER.info(
+            "%s has no column %r, so it orders the rows of one batch, and not those of different batches",
+            settings.path,
+            all_columns[len(found)],
+        )
+    return found
 
 
 def _only_for_order(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -> list[str]:
     """The data's columns that only `order_by` reads and the table lacks."""
     known = {name.lower() for name in (*table.names, *_read_by_delete_where(settings, data))}
-    wanted = {name.lower() for name in settings.order_by}
+    wanted = {name.lower() for name in settings.order_by or ()}
     return [name for name in data.names if name.lower() in wanted - known]
 
 
@@ -297,19 +312,20 @@ def _read_by_delete_where(settings: SinkSettings, data: pa.Schema) -> set[str]:
 
 
 @contextmanager
-def _sink_advice(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -> Iterator[None]:
-    """Replace the advice of errors about rows with the columns of `data`, written to a table with those of `table`."""
+def _sink_advice(settings: SinkSettings, data: pa.Schema, transaction: Transaction) -> Iterator[None]:
+    """Replace the advice of errors about rows with the columns of `data`."""
     try:
         yield
     except DuplicateKeyError as error:
+        has_order = bool(settings.order_of(transaction.schema, transaction.properties))
         advice = (
-            "order_by has the same value in these rows: add a column that differs"
-            if settings.order_by
+            "the order has the same value in these rows: add a column that differs, or pass dead_letters="
+            if has_order
             else "pass order_by=, the column whose greatest value marks the newest row of a key"
         )
         raise DuplicateKeyError(error.message, advice=advice, **error.fields) from error
     except SchemaMismatchError as error:
-        if settings.schema_evolution or error.column not in _new_columns(data, table):
+        if settings.schema_evolution or error.column not in _new_columns(data, transaction.schema):
             raise
         advice = "pass schema_evolution=True to add it to the table, or drop it from the data"
         raise SchemaMismatchError(error.message, advice=advice, **error.fields) from error

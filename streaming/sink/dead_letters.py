@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.data.ordering import present
 from tidelog.log.errors import SchemaMismatchError
-from tidelog.streaming.executors.plain_frame import quoted
-from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
+from tidelog.log.operations.delete_update import free_name
+from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
+from tidelog.streaming.executors.spark_upsert import ranked
 
 # The column that says what is wrong with a row.
 REASON = "_reason"
@@ -27,6 +28,8 @@ def apart(
 ) -> Iterator[tuple[DataFrame, DataFrame]]:
     """The newest row of each key, and the rows that cannot be applied, with a column REASON.
 
+    Those are all rows of a key of which none is the newest, because an older one must not be taken for it.
+
     Within the block the batch is computed once. Raises SchemaMismatchError if the data lacks a column or has REASON.
     """
     if REASON in {name.lower() for name in frame.columns}:
@@ -38,9 +41,11 @@ def apart(
     names = present(frame.columns, keys)
     lowered = {name.lower() for name in partition_columns}
     reason = F.coalesce(*(F.when(_is_null(name, name.lower() in lowered), _null(name)) for name in names))
-    newest = newest_rows_of_frame(frame.where(reason.isNull()), names, order)
-    count = F.count(F.lit(1)).over(Window.partitionBy(*map(quoted, names)))
-    known = newest.withColumn(REASON, F.when(count > 1, F.lit(_TIED)))
+    rank = free_name(arrow_schema(frame))
+    rows = ranked(frame.where(reason.isNull()), names, order, rank)
+    newest = F.sum((F.col(rank) == 1).cast("int")).over(Window.partitionBy(*map(quoted, names)))
+    rows = rows.withColumn(REASON, F.when(newest > 1, F.lit(_TIED)))
+    known = rows.where(F.col(REASON).isNotNull() | (F.col(rank) == 1)).drop(rank)
     held = known.unionByName(frame.where(reason.isNotNull()).withColumn(REASON, reason)).persist()
     try:
         yield held.where(F.col(REASON).isNull()).drop(REASON), held.where(F.col(REASON).isNotNull())

@@ -35,7 +35,7 @@ _DEFAULTS: dict[str, object] = {
     "mode": APPEND,
     "keys": (),
     "other_keys": False,
-    "order_by": (),
+    "order_by": None,
     "delete_where": None,
     "columns": ALL,
     "adopt_txn": None,
@@ -62,7 +62,7 @@ class SinkSettings:
     mode: str
     keys: tuple[str, ...]
     other_keys: bool
-    order_by: tuple[str, ...]
+    order_by: tuple[str, ...] | None
     delete_where: str | None
     columns: str
     adopt_txn: str | None
@@ -100,7 +100,7 @@ class SinkSettings:
 
     def order_of(self, schema: pa.Schema, properties: Mapping[str, str]) -> list[str]:
         """The columns that say which of two rows of a batch with one key is newer; empty if none do."""
-        return list(self.order_by) or order_columns(None, schema, properties)
+        return order_columns(None, schema, properties) if self.order_by is None else list(self.order_by)
 
     def order_in(self, schema: pa.Schema, properties: Mapping[str, str]) -> list[str]:
         """The first of these columns, up to one that the table lacks: they order rows of different batches as well."""
@@ -183,13 +183,19 @@ def sink_settings(
     return SinkSettings(
         path=open_store(path, storage_options).url,
         keys=_names("keys", keys),
-        order_by=(order_by,) if isinstance(order_by, str) else _names("order_by", order_by or ()),
+        order_by=_order(order_by),
         partition_by=_names("partition_by", partition_by),
         properties=table_properties.validate(properties or {}),
         storage_options=storage_options,
         checkpoint=_checkpoint(checkpoint, storage_options),
         **as_given,
     )
+
+
+def _order(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else _names("order_by", given)
 
 
 def _checkpoint(given: str | None, storage_options: Mapping[str, str] | None) -> str | None:

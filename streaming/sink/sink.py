@@ -45,11 +45,12 @@ class Sink:
         other_keys: Whether `keys` may differ from the table's `tidelog.primaryKey`. By default a batch is then refused,
             because an upsert replaces all rows that are equal in its keys.
         order_by: Upsert only: one or more columns that say which of two rows of a key is newer, compared in turn; null
-            is less than every value. Default: the table's property `tidelog.orderBy`. Of a batch the newest row of a
-            key counts. By the first of these columns, up to one that the table lacks, it is also compared with the row
-            that the table has, and with the newest deletion of the key within `tidelog.tombstoneRetention`: an older
-            row has no effect. Of two that are equal the later batch counts. Without an order a later batch always
-            counts, and a key with different rows in one batch is a DuplicateKeyError.
+            is less than every value. Default: the table's property `tidelog.orderBy`; `()` for no order. Of a batch the
+            newest row of a key counts. By the first of these columns, up to one that the table lacks, it is also
+            compared with the row that the table has, and with the newest deletion of the key within
+            `tidelog.tombstoneRetention`: an older row has no effect. Of two that are equal the later batch counts.
+            Without an order a later batch always counts, and a key with different rows in one batch is a
+            DuplicateKeyError.
         delete_where: Upsert only: a SQL predicate over the batch's columns, such as `"op = 'd'"`. A row for which it is
             true deletes its key.
         columns: Upsert only: `all`, or `partial`: rows of the table keep their values in columns that the batch does
@@ -73,8 +74,8 @@ class Sink:
             no row is lost or comes twice.
         throttle: Slow the stream down while the table has many small files. Default: never.
         dead_letters: Upsert only: a Sink in mode `append`, on another table, for the rows that cannot be applied: those
-            with a null key, and different rows of a key of which none is the newest. It gets them with a column
-            `_reason`, before this sink commits the others. By default such a batch is a SchemaMismatchError or a
+            with a null key, and all rows of a key of which none is the newest. It gets them with a column `_reason`,
+            before this sink commits the others. By default such a batch is a SchemaMismatchError or a
             DuplicateKeyError, and the stream stops.
 
     Attributes:

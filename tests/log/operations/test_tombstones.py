@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from tests.log.cleanup.support import AT_ONCE
 from tests.log.operations.test_upsert_order import KEYED, SCHEMA, held, put, record
-from tests.log.support import START_MS, Clock, memory_store, new_table, reopen
+from tests.log.support import START_MS, Clock, memory_store, new_table, put_commit, reopen
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.data import tombstones
-from tidelog.log.errors import CorruptLogError, HistoryExpiredError
-from tidelog.log.format.tombstone_list import TombstoneFile
+from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
+from tidelog.log.format import filenames
+from tidelog.log.format.schema import to_schema_string
+from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneFile
 from tidelog.log.state.loader import load
 from tidelog.log.state.tombstones import lost_tombstones, tombstones_of
 
@@ -87,6 +91,76 @@ def test_merging_leaves_old_ones_out(clock: Clock) -> None:
     for number in range(8):
         put(table, record(20 + number, 10, op="d"))
     assert set(buried(table)) == {*range(2, 8), *range(20, 28)}
+
+
+def test_merging_keeps_the_time_of_the_newest_deletion(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    clock.ms += 6 * DAY_MS
+    table.insert([{"k": 1, "at": 1, "v": "unordered"}])
+    put(table, record(1, 5, op="d"))
+    for number in range(10):
+        put(table, record(20 + number, 1, op="d"))
+    clock.ms += 3 * DAY_MS
+    for number in range(8):
+        put(table, record(40 + number, 1, op="d"))
+    put(table, record(1, 9))
+    assert held(table) == {}
+
+
+def test_files_that_are_gone_stop_no_merge(clock: Clock) -> None:
+    table = made(clock)
+    for number in range(8):
+        put(table, record(number, 10, op="d"))
+    for path in stored(table):
+        table.store.delete(path)
+    tombstones._kept.clear()
+    for number in range(12):
+        put(table, record(100 + number, 10, op="d"))
+    put(table, record(100, 5))
+    assert held(table) == {}
+
+
+def test_a_restore_takes_back_what_came_after_it_was_staged(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10))
+    table.insert([{"k": 9, "at": 1, "v": ""}])
+    staged = table.begin().restore(version=1)
+    put(reopen(table), record(2, 10, op="d"))
+    staged.commit()
+    put(reopen(table), record(2, 5))
+    assert set(held(table)) == {1, 2}
+
+
+def test_threads_share_what_was_read(clock: Clock) -> None:
+    table = made(clock)
+    for number in range(40):
+        put(table, record(number, 10, op="d"))
+    tombstones._kept.clear()
+
+    def late(worker: int) -> int:
+        return put(reopen(table), record(worker, 5))["numSourceRowsOutdated"]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(late, range(40))) == [1] * 40
+
+
+def test_a_vacuum_from_the_log_finds_what_has_left_the_list(clock: Clock) -> None:
+    table = made(clock, **AT_ONCE)
+    put(table, record(1, 10, op="d"))
+    table.insert([{"k": 1, "at": 1, "v": ""}])
+    table.truncate()
+    clock.ms += DAY_MS
+    put(table, record(3, 1))
+    clock.ms += DAY_MS
+    assert vacuum(table, listing=False).commit_version, "so the next one looks at later commits"
+    clock.ms += 8 * DAY_MS
+    put(table, record(2, 10, op="d"))
+    clock.ms += 60_000
+    put(table, record(3, 2))
+    clock.ms += 60_000
+    vacuum(table, listing=False)
+    assert stored(table) == {file.path for file in listed(table)}
 
 
 def test_a_restore_takes_tombstones_back(clock: Clock) -> None:
@@ -272,6 +346,35 @@ def test_a_file_of_another_table_is_an_error(clock: Clock) -> None:
     table.store.replace(path, other.store.read(others))
     with pytest.raises(CorruptLogError, match="rows of the table"):
         put(table, record(1, 5))
+
+
+def test_a_list_that_cannot_be_read_is_an_error(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    path = filenames.commit_path(1)
+    table.store.replace(path, table.store.read(path).replace(b'"rows":1', b'"rows":"one"'))
+    with pytest.raises(CorruptLogError, match="the list of tombstones in version 1"):
+        put(reopen(table), record(1, 5))
+    put(reopen(table), record(1, 5), order_by=())
+
+
+def test_progress_that_can_expire_is_refused(clock: Clock) -> None:
+    table = made(clock, **{"delta.setTransactionRetentionDuration": "1 day"})
+    with pytest.raises(ConfigurationError, match="setTransactionRetentionDuration"):
+        put(table, record(1, 10))
+    with pytest.raises(ConfigurationError, match="tidelog's own"):
+        table.insert([{"k": 1, "at": 1, "v": ""}], idempotency_key=(TOMBSTONES, 7))
+
+
+def test_tombstones_of_other_types_do_not_count(clock: Clock) -> None:
+    table = made(clock)
+    put(table, record(1, 10, op="d"))
+    texts = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.string())])
+    replaced = msgspec.structs.replace(load(table.store).head.metadata, schema_string=to_schema_string(texts))
+    put_commit(table.store, 2, replaced, info={"inCommitTimestamp": clock.ms + 9})
+    foreign = reopen(table)
+    foreign.upsert([{"k": "one", "at": 5, "v": ""}])
+    assert foreign.scan().count() == 1
 
 
 def test_tombstones_of_another_order_do_not_count(clock: Clock) -> None:

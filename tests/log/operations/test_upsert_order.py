@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.operations.changing_rows import KINDS
+from tests.log.rules.support import generated, ruled_table
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
 from tidelog.log import Table
 from tidelog.log.commit.result import committed
@@ -220,6 +222,51 @@ def test_what_cannot_be_an_order_is_refused() -> None:
     for data in ([{"k": 1, "v": ""}], pa.table({"k": [1]})):
         with pytest.raises(SchemaMismatchError, match="at"):
             ordered().upsert(data)
+
+
+def test_columns_that_cannot_be_null_can_be_the_key_and_the_order() -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("at", pa.int64(), nullable=False)])
+    for columns in ("all", "partial"):
+        table = new_table(memory_store(), schema, properties=KEYED)
+        for at in (5, 4, 6):
+            rows = [{"k": 1, "at": at, "op": "u"}, {"k": 2, "at": at, "op": "d"}]
+            table.upsert(rows, delete_where="op = 'd'", columns=columns)
+        assert table.scan().to_arrow().to_pylist() == [{"k": 1, "at": 6}]
+
+
+def test_deletions_of_one_key_with_one_order_are_one() -> None:
+    table = ordered()
+    put(table, record(1, 5))
+    put(table, record(1, 7, "a", "d"), record(1, 7, "b", "d"))
+    assert held(table) == {}
+
+
+@pytest.mark.parametrize("columns", ["all", "partial"])
+def test_frames_of_polars(columns: str) -> None:
+    table = ordered()
+    for at in (5, 4, 6):
+        frame = pl.DataFrame([record(1, at, "new"), record(1, at - 1, "old"), record(2, 10 - at, "other")])
+        table.upsert(frame, delete_where="op = 'd'", columns=columns)
+    assert held(table) == {1: (6, "new"), 2: (6, "other")}
+
+
+def test_a_row_of_some_columns_must_not_take_another_ones_values_along() -> None:
+    table = ordered()
+    put(table, record(1, 5))
+    with pytest.raises(DuplicateKeyError, match="the newest lacks the column 'v'"):
+        table.upsert([{"k": 1, "at": 7}, {"k": 1, "at": 6, "v": "lost"}], columns="partial")
+    table.upsert([{"k": 1, "at": 7, "v": "kept"}, {"k": 1, "at": 6}], columns="partial")
+    assert held(table) == {1: (7, "kept")}
+
+
+def test_a_key_that_the_table_generates() -> None:
+    columns = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("twice", pa.int64())])
+    made = ruled_table(columns, fields={"twice": generated("k * 2")})
+    made.upsert([{"k": 1, "at": 5}], keys=["twice"], order_by="at")
+    made.upsert([{"k": 1, "at": 4}], keys=["twice"], order_by="at")
+    assert made.scan().to_arrow().to_pylist() == [{"k": 1, "at": 5, "twice": 2}]
+    with pytest.raises(DuplicateKeyError):
+        made.upsert([{"k": 1, "at": 6}, {"k": 1, "at": 7}], keys=["twice"], order_by="at")
 
 
 # --- races ------------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def test_rows_without_a_key_and_ties_go_to_the_other_sink(
     run(spark, source, reports, tmp_path, CHANGES)
     assert contents(path, "k", "v") == [(1, "one"), (2, "two"), (3, "third")]
     assert letters(dead) == [
+        (1, "older", 4, TIED),
         (1, "x", 5, TIED),
         (1, "y", 5, TIED),
         (2, "back", 6, TIED),
