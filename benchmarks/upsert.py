@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +39,16 @@ from tidelog.log.system import REAL_SYSTEM
 WITHOUT = "without_index"
 # And that of an append of the same rows.
 APPEND = "append"
-# The same in the beginning, which stands beside the end.
-EARLY = "early"
+# The same in the beginning, which stands beside the end; and without an order.
+EARLY, UNORDERED = "early", "without_order"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
 # In milliseconds, for 1,000 keys, by the rows of the table.
 _GOALS = {1_000_000: 40.0, 10_000_000: 50.0, 100_000_000: 60.0}
 _WARM_UP = 1
+# Rows of a batch that delete their keys.
+_FEW = "v < 0.05"
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Sizes:
 
 
 QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1)
-CASES = ("small", "large", "costs", "sink", "beside")
+CASES = ("small", "large", "order", "costs", "sink", "beside")
 
 
 class UpsertBench:
@@ -93,6 +97,23 @@ class UpsertBench:
             self._report.figure(
                 f"{self._sizes.large_batch:,} keys into {rows:,} rows", "ms", found, goal, peer=DELTA_SPARK
             )
+
+    def order(self) -> None:
+        """Upsert a small batch by an order, all of whose rows are newer than those of the table, and without one."""
+        for rows in self._sizes.rows:
+            with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+                table = Table.open(str(tables.clone(tables.keyed(rows), Path(folder) / "table")))
+                number = itertools.count(1000)
+
+                def newer(batch: pa.Table, table: Table = table, number: Iterator[int] = number) -> object:
+                    order = pa.array(np.full(batch.num_rows, next(number)), pa.int64())
+                    return table.upsert(batch.set_column(2, "k", order), order_by="k", delete_where=_FEW)
+
+                plain = partial(table.upsert, delete_where=_FEW)
+                ways: dict[str, Callable[[pa.Table], object]] = {TIDELOG: newer, UNORDERED: plain}
+                found = self._in_turn(ways, rows, self._sizes.batch)
+                name = f"{self._sizes.batch:,} keys into {rows:,} rows by an order, 5 % deletions"
+                self._report.figure(name, "ms", found, peer=UNORDERED)
 
     def costs(self) -> None:
         """What the index costs to write, to merge and to keep."""
@@ -230,7 +251,7 @@ def main() -> int:
     rows = tuple(given.rows) if given.rows else Sizes.rows
     sizes = QUICK if given.quick else Sizes(rows, seconds=given.minutes * 60)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY))
+    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)

@@ -17,6 +17,8 @@ CASES = {
     "10 keys into 5,000 rows",
     "one key of 5,000 rows",
     "100 keys into 5,000 rows",
+    "10 keys into 1,000 rows by an order, 5 % deletions",
+    "10 keys into 5,000 rows by an order, 5 % deletions",
     "writing 5,000 rows in 1 inserts",
     "bytes of the index for each row",
     "merging the runs of 5,000 rows",
