@@ -20,7 +20,7 @@ import pyarrow.types as pt
 
 from tidelog.log.data import blocks
 from tidelog.log.errors import SchemaMismatchError
-from tidelog.log.format.schema import MAX_LEVELS
+from tidelog.log.format.schema import MAX_LEVELS, table_schema
 from tidelog.log.presentable import did_you_mean
 
 # The column that pandas writes for an index that is more than the row number.
@@ -344,6 +344,26 @@ def require_dicts(rows: Sequence[Any]) -> None:
             raise SchemaMismatchError(
                 f"row {number} must be a dict, not {type(row).__name__}", advice="pass a list of dicts"
             )
+
+
+def by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Split the data's columns into the table's own, in its types, and extra ones, in types that Delta has."""
+    if isinstance(held, pa.Table):
+        held = without_index(held, schema)
+        names = held.column_names
+    else:
+        names = list(dict.fromkeys(str(name) for row in held for name in row))
+    wanted = {name.lower(): name for name in schema.names}
+    foreign = [name for name in names if name.lower() not in wanted]
+    present = {wanted[name.lower()] for name in names if name not in foreign}
+    own = pa.schema([field for field in schema if field.name in present])
+    if isinstance(held, pa.Table):
+        extra = held.select(foreign)
+        known = conform(held.drop_columns(foreign), own)
+    else:
+        extra = pa.table({name: plain_column([row.get(name) for row in held], name) for name in foreign})
+        known = to_table([{key: row[key] for key in row if str(key) not in foreign} for row in held], own)
+    return known, conform(extra, table_schema(extra.schema))
 
 
 def plain_column(values: list[Any], where: str) -> pa.Array:

@@ -124,7 +124,8 @@ def read_tombstones(
                 kept.keep(file.path, found)
                 yield from _typed(found, columns)
                 return
-            groups = _groups(parquet.metadata, columns, keys)
+            is_same = parquet.schema_arrow.field(columns.stored[0]).type == columns.types[0]
+            groups = _groups(parquet.metadata, columns, keys if is_same else None)
             for start in range(0, len(groups), _GROUPS_AT_ONCE):
                 yield from _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
     except FileNotFoundError:

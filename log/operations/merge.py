@@ -24,7 +24,7 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.delete_update import Matched, file_metrics
@@ -32,7 +32,6 @@ from tidelog.log.operations.merge_rules import Act, MergeRules, RowRule
 from tidelog.log.operations.upsert import (
     NEW_ROW,
     KeyMatcher,
-    by_ownership,
     matching,
     merge_parameters,
     with_kept_ids,
@@ -66,7 +65,7 @@ class _Source:
         loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
         if self.rows is not None and not self.rows:
             held = loose.empty_table()
-        known, self.extra = by_ownership(held, loose)
+        known, self.extra = conform.by_ownership(held, loose)
         # As a reader will see them: in a partition column an empty string is null.
         self.known = rules.writer.prepared(known)
         if self.rows:
@@ -332,7 +331,10 @@ def stage_partial(
         delete_where = predicate.at_time(delete_where, writer.system.now_ms)
     row_rules = RowRules.of(writer)
     if order:
-        data = newest_of(data, row_rules, names, order, is_partial=True)
+        held = conform.hold(data)
+        data = newest_of(held, row_rules, names, order)
+        if not isinstance(held, pa.Table) and len(data) < len(held):
+            _require_no_more(held, data, row_rules, names, delete_where)
     source = _Source(data, row_rules, names, writer.store.url)
     if not source.known.num_rows:
         return None
@@ -361,6 +363,32 @@ def stage_partial(
     if ordered is None:
         return staged if staged.adds or staged.deletes else None
     return replace(ordered.staged(staged), reads=Reads(everything.predicate(), everything.table))
+
+
+def _require_no_more(
+    rows: Sequence[Any], newest: Sequence[Any], rules: RowRules, names: Sequence[str], delete_where: str | None
+) -> None:
+    """Raise DuplicateKeyError if a row sets a column that the newest row of its key does not. Deletions set none."""
+    loose = pa.schema([field.with_nullable(True) for field in rules.schema])  # noqa: FBT003 - pyarrow's signature
+    known, extra = conform.by_ownership(rows, loose)
+    everything = pa.table([*known.columns, *extra.columns], schema=pa.schema([*known.schema, *extra.schema]))
+    is_deleted = matching(everything, delete_where).to_pylist() if delete_where else [False] * len(rows)
+    own = {name.lower() for name in rules.schema.names}
+    given = [{str(name).lower() for name in row} & own for row in rows]
+    chosen, keys = {id(row) for row in newest}, known.select(names).to_pylist()
+    of_key: dict[tuple[Any, ...], set[str]] = {}
+    for row, key, columns, is_gone in zip(rows, keys, given, is_deleted, strict=True):
+        if id(row) in chosen:
+            of_key[tuple(key.values())] = own if is_gone else columns
+    for key, columns, is_gone in zip(keys, given, is_deleted, strict=True):
+        more = set() if is_gone else columns - of_key.get(tuple(key.values()), own)
+        if more:
+            named = ", ".join(f"{name}={value!r}" for name, value in key.items())
+            raise DuplicateKeyError(
+                f"the data has several rows for 1 key, {named}, and the newest lacks the column {min(more)!r}",
+                advice="upsert them one after another, or give all of them the same columns",
+                key=named,
+            )
 
 
 def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) -> Staged:

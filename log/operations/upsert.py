@@ -28,7 +28,6 @@ from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
-from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.operations.upsert_order import Decision, FoundRows, UpsertOrder, newest_of
@@ -401,7 +400,7 @@ def split_upsert(
     selects, only the key has to fit the table. Raises PredicateError, and the errors of `RowRules.rows`.
     """
     held, schema = conform.hold(data), rules.schema
-    if delete_where is None or not len(held):
+    if delete_where is None or (not isinstance(held, pa.Table) and not held):
         written = rules.rows(held)
         return written, written.select(keys).slice(0, 0)
     answers: pa.Table | None = None
@@ -411,7 +410,7 @@ def split_upsert(
         conform.require_dicts(held)
         held = rules.with_defaults(held)
     loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
-    known, extra = by_ownership(held, loose)
+    known, extra = conform.by_ownership(held, loose)
     for name in keys:
         if name not in known.column_names:
             raise SchemaMismatchError(
@@ -424,26 +423,6 @@ def split_upsert(
     deleted = conform.conform(known.filter(is_deleted), loose).select(keys)
     is_written = pc.invert(is_deleted)
     return rules.answered(known.filter(is_written), answers and answers.filter(is_written)), deleted
-
-
-def by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
-    """Split the data's columns into the table's own, in its types, and extra ones, in types that Delta has."""
-    if isinstance(held, pa.Table):
-        held = conform.without_index(held, schema)
-        names = held.column_names
-    else:
-        names = list(dict.fromkeys(str(name) for row in held for name in row))
-    wanted = {name.lower(): name for name in schema.names}
-    foreign = [name for name in names if name.lower() not in wanted]
-    present = {wanted[name.lower()] for name in names if name not in foreign}
-    own = pa.schema([field for field in schema if field.name in present])
-    if isinstance(held, pa.Table):
-        extra = held.select(foreign)
-        known = conform.conform(held.drop_columns(foreign), own)
-    else:
-        extra = pa.table({name: conform.plain_column([row.get(name) for row in held], name) for name in foreign})
-        known = conform.to_table([{key: row[key] for key in row if str(key) not in foreign} for row in held], own)
-    return known, conform.conform(extra, table_schema(extra.schema))
 
 
 def matching(table: pa.Table, where: str) -> pa.Array:

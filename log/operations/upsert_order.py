@@ -11,7 +11,7 @@ is a conflict, and the statement runs again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from tidelog.log.data.tombstones import (
     write_tombstones,
 )
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import ConfigurationError, DuplicateKeyError
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
 from tidelog.log.format.tombstone_list import TombstoneChange, TombstoneFile
 from tidelog.log.read.keys import Keys
@@ -45,62 +45,34 @@ OUTDATED = "numSourceRowsOutdated"
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
 
-def newest_of(
-    data: Any, rules: RowRules, names: Sequence[str], order: Sequence[str], *, is_partial: bool = False
-) -> Any:
+def newest_of(data: Any, rules: RowRules, names: Sequence[str], order: Sequence[str]) -> Any:
     """The data without rows that are older than another one with their key, and without what it has twice.
 
     Left as it is if one of the columns is missing that the table generates: then a key with several rows is an error.
-    Raises SchemaMismatchError if the data lacks one of the columns, or has a value that does not fit, and
-    DuplicateKeyError if rows have columns of their own (`is_partial`), and an older one has one that the newest lacks.
+    Raises SchemaMismatchError if the data lacks one of the columns, or has a value that does not fit.
     """
     held, schema = conform.hold(data), rules.schema
     generated = {rule.column for rule in rules.rules.generated} if rules.rules else set()
     if generated & {*names, *order}:
         return held
     wanted = list(dict.fromkeys((*names, *order)))
-    own = pa.schema([schema.field(name).with_nullable(True) for name in wanted])  # noqa: FBT003 - pyarrow's signature
+    loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
     if isinstance(held, pa.Table):
-        held = _without_views(conform.without_index(held, schema))
-        compared = conform.conform(held.select(present(held.column_names, wanted)), own)
-        rest = [name for name in held.column_names if name.lower() not in {known.lower() for known in wanted}]
-        newest = are_newest(pa.table([*compared.columns, *held.select(rest).columns], [*wanted, *rest]), names, order)
-        return held if newest.all() else held.filter(pa.array(newest))
+        present(held.column_names, wanted)
+        known, extra = conform.by_ownership(held, loose)
+        rows = pa.table([*known.columns, *extra.columns], schema=pa.schema([*known.schema, *extra.schema]))
+        newest = are_newest(rows, names, order)
+        return held if newest.all() else rows.filter(pa.array(newest))
     conform.require_dicts(held)
     for row in held:
         present([str(name) for name in row], wanted)
     known = {name.lower() for name in wanted}
+    own = pa.schema([loose.field(name) for name in wanted])
     compared = conform.to_table([{key: row[key] for key in row if str(key).lower() in known} for row in held], own)
     # A row as a text also tells apart values of columns that mix types.
     texts = pa.array([repr(sorted(row.items(), key=str)) for row in held], pa.string())
     newest = are_newest(compared.append_column(WRITTEN_MS, texts), names, order)
-    if is_partial:
-        _require_no_more(held, compared.select(list(names)).to_pylist(), newest)
     return [row for row, is_newest in zip(held, newest, strict=True) if is_newest]
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """The rows with texts that Arrow can take and filter; Polars gives views."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
-
-
-def _require_no_more(rows: Sequence[Any], keys: Sequence[Mapping[str, Any]], newest: BoolArray) -> None:
-    """Raise DuplicateKeyError if a row has a column that the newest row of its key does not have."""
-    columns = [{str(name).lower() for name in row} for row in rows]
-    known: dict[tuple[Any, ...], set[str]] = {}
-    for key, own, is_newest in zip(keys, columns, newest, strict=True):
-        if is_newest:
-            known[tuple(key.values())] = own
-    for key, own in zip(keys, columns, strict=True):
-        more = own - known.get(tuple(key.values()), own)
-        if more:
-            named = ", ".join(f"{name}={value!r}" for name, value in key.items())
-            raise DuplicateKeyError(
-                f"the data has several rows for 1 key, {named}, and the newest lacks the column {min(more)!r}",
-                advice="upsert them one after another, or give all of them the same columns",
-                key=named,
-            )
 
 
 class FoundRows(NamedTuple):

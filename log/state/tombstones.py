@@ -37,18 +37,18 @@ def tombstones_before(store: Store, head: Head, earlier: Head) -> tuple[Tombston
     An expire can have deleted the commit that named them. Then they are what the next list after it had, without the
     tombstones of that commit.
     """
-    wanted = _list_version(earlier)
-    if wanted is None:
+    wanted, version = _list_version(earlier), _list_version(head)
+    if wanted is None or _is_outdated(head):
         return ()
-    found = _list_at(store, head, wanted)
+    files, found = None, _list_at(store, head, wanted)
     if found is not None:
-        return found.files
-    version = _list_version(head)
-    while version is not None and (found := _list_at(store, head, version)) is not None:
-        if found.previous == wanted:
-            return tuple(file for file in found.files if file.path != found.own) if found.own else None
+        files = found.files
+    while files is None and version is not None and (found := _list_at(store, head, version)) is not None:
+        if found.previous == wanted and found.own is not None:
+            files = tuple(file for file in found.files if file.path != found.own)
         version = found.previous
-    return None
+    counts_ms = head.timestamp_ms - _kept_ms(head)
+    return None if files is None else tuple(file for file in files if file.newest_ms >= counts_ms)
 
 
 def lost_tombstones(store: Store, head: Head) -> list[str]:
@@ -77,8 +77,11 @@ def _list_version(head: Head) -> int | None:
 def _is_outdated(head: Head) -> bool:
     """Whether no tombstone counts any more, as the newest list is older than they are kept; an expire may delete it."""
     written_ms = head.transactions[TOMBSTONES].last_updated
-    kept_ms = properties.duration_ms(head.metadata.configuration, properties.TOMBSTONE_RETENTION)
-    return written_ms is not None and head.timestamp_ms - written_ms > kept_ms
+    return written_ms is not None and head.timestamp_ms - written_ms > _kept_ms(head)
+
+
+def _kept_ms(head: Head) -> int:
+    return properties.duration_ms(head.metadata.configuration, properties.TOMBSTONE_RETENTION)
 
 
 def _list_at(store: Store, head: Head, version: int) -> TombstoneList | None:

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
@@ -29,7 +28,6 @@ from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
-from tidelog.log.format.schema import is_variant
 from tidelog.log.format.statistics import num_records
 from tidelog.log.operations.delete_update import Matched, free_name
 from tidelog.log.operations.staged_parts import state_of, without_progress
@@ -69,6 +67,12 @@ from tidelog.streaming.executors.tasks import (
 
 # The driver and each task hold all keys in memory, at some tens of bytes each.
 MAX_KEYS = 10_000_000
+# How a row becomes a text that no other row has.
+_EXACT_TEXT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 _T = TypeVar("_T")
 
@@ -270,26 +274,17 @@ def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank:
     schema = arrow_schema(frame)
     for name in order:
         require_ordered(name, schema.field(name).type)
-    hashed = [_hashable(field) for field in schema]
-    same = Window.partitionBy(*map(quoted, names), F.xxhash64(*hashed), F.xxhash64(F.lit(1), *hashed))
-    once = frame.withColumn(rank, F.row_number().over(same.orderBy(F.lit(1)))).where(F.col(rank) == 1)
+    by_key = [quoted(name) for name in names]
+    equally_new = [*by_key, *(quoted(name) for name in order if name not in names)]
     columns = [F.col(quoted(name)).desc_nulls_last() for name in order] or [F.lit(1)]
-    window = Window.partitionBy(*map(quoted, names)).orderBy(*columns)
-    return once.withColumn(rank, F.rank().over(window))
-
-
-def _hashable(field: pa.Field) -> Column:
-    """A column, or the text of its values where Spark cannot hash them: maps and variants."""
-    column = F.col(quoted(field.name))
-    return column if _is_hashable(field) else F.to_json(F.struct(column), {"ignoreNullFields": "false"})
-
-
-def _is_hashable(field: pa.Field) -> bool:
-    """Whether Spark can hash the values of a column."""
-    if pt.is_map(field.type) or is_variant(field):
-        return False
-    kind = field.type
-    return not pt.is_nested(kind) or all(_is_hashable(kind.field(number)) for number in range(kind.num_fields))
+    of_key = frame.withColumn(rank, F.rank().over(Window.partitionBy(*by_key).orderBy(*columns)))
+    # Spark cannot compare maps and variants, but their texts.
+    is_tied = F.count(F.lit(1)).over(Window.partitionBy(*equally_new)) > 1
+    whole = F.to_json(F.struct(*map(F.col, map(quoted, schema.names))), _EXACT_TEXT)
+    same, number = f"{rank}_same", f"{rank}_number"
+    of_key = of_key.withColumn(same, F.when(is_tied, whole))
+    count = F.row_number().over(Window.partitionBy(*equally_new, same).orderBy(F.lit(1)))
+    return of_key.withColumn(number, count).where(F.col(number) == 1).drop(same, number)
 
 
 def _require_few(count: int) -> None:

@@ -242,7 +242,7 @@ def test_a_vacuum_keeps_what_counts_and_deletes_the_rest(clock: Clock, *, listin
 
 
 def test_a_vacuum_keeps_what_a_version_that_can_be_restored_needs(clock: Clock) -> None:
-    table = made(clock)
+    table = made(clock, **{"tidelog.tombstoneRetention": "30 days"})
     for number in range(9):
         put(table, record(number, 10, op="d"))
         clock.ms += 1000
@@ -251,7 +251,7 @@ def test_a_vacuum_keeps_what_a_version_that_can_be_restored_needs(clock: Clock) 
     put(table, record(50, 1))
     restorable = table.version
     clock.ms += 1000
-    for number in range(9):
+    for number in range(80):
         put(table, record(100 + number, 10, op="d"))
         clock.ms += 1000
     assert not old & {file.path for file in listed(table)}
@@ -324,6 +324,8 @@ def test_nothing_is_missed_once_all_tombstones_are_too_old(clock: Clock, caplog:
         put(table, record(1, 5))
     assert caplog.text == ""
     assert set(held(table)) == {1, 2}
+    table.restore(version=table.version - 1)
+    assert set(held(table)) == {2}
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"x" * len(content)])
@@ -366,7 +368,11 @@ def test_progress_that_can_expire_is_refused(clock: Clock) -> None:
         table.insert([{"k": 1, "at": 1, "v": ""}], idempotency_key=(TOMBSTONES, 7))
 
 
-def test_tombstones_of_other_types_do_not_count(clock: Clock) -> None:
+@pytest.mark.parametrize("is_small", [True, False])
+def test_tombstones_of_other_types_do_not_count(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, *, is_small: bool
+) -> None:
+    monkeypatch.setattr(tombstones, "_KEPT_ROWS", 10 if is_small else 0)
     table = made(clock)
     put(table, record(1, 10, op="d"))
     texts = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.string())])

@@ -259,6 +259,46 @@ def test_a_row_of_some_columns_must_not_take_another_ones_values_along() -> None
     assert held(table) == {1: (7, "kept")}
 
 
+def test_changes_of_some_columns_and_deletions_in_one_batch() -> None:
+    table = ordered()
+    changed = [{"k": 1, "at": 10, "v": "x"}, {"k": 1, "at": 20, "op": "d"}]
+    changed += [{"k": 2, "at": 10, "op": "d"}, {"k": 2, "at": 20, "v": "y"}]
+    table.upsert(changed, delete_where="op = 'd'", columns="partial")
+    assert held(table) == {2: (20, "y")}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"k": [1, 1, 1], "at": [2, 2, 1], "l": [["a"], ["a"], ["b"]], "t": ["x", "x", "y"]}),
+        pa.table(
+            {
+                "k": [1, 1, 1],
+                "at": [2, 2, 1],
+                "l": pa.array([["a"], ["a"], ["b"]], pa.large_list(pa.large_string())),
+                "t": pa.array(["x", "x", "y"], pa.large_string()),
+            }
+        ),
+    ],
+    ids=["polars", "large"],
+)
+def test_rows_of_any_types_that_come_twice_are_one(frame: Any) -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("l", pa.list_(pa.string())), ("t", pa.string())])
+    table = new_table(memory_store(), schema, properties=KEYED)
+    for columns in ("all", "partial"):
+        table.upsert(frame, columns=columns)
+        assert table.scan().to_arrow().to_pylist() == [{"k": 1, "at": 2, "l": ["a"], "t": "x"}]
+
+
+def test_an_empty_batch_with_a_column_that_only_delete_where_reads() -> None:
+    table = ordered()
+    empty = pa.table(
+        {name: pa.array([], kind) for name, kind in (("k", pa.int64()), ("at", pa.int64()), ("op", pa.string()))}
+    )
+    for order in (None, ()):
+        assert table.upsert(empty, delete_where="op = 'd'", order_by=order).version == 0
+
+
 def test_a_key_that_the_table_generates() -> None:
     columns = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("twice", pa.int64())])
     made = ruled_table(columns, fields={"twice": generated("k * 2")})

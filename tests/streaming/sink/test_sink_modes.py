@@ -155,14 +155,31 @@ def test_a_sink_can_do_without_the_order_of_the_table(
     assert contents(path, "k", "v") == [(1, "old")]
 
 
-def test_rows_with_a_map_that_come_twice_are_one(spark: SparkSession, tmp_path: Path, writer: str) -> None:
-    text = "SELECT id % 2 AS k, map('a', 1) AS m, 5 AS at FROM range(4)"
+@pytest.mark.parametrize(
+    ("columns", "count"),
+    [
+        ("id % 2 AS k, map('a', 1) AS m, 5 AS at", 2),
+        ("1 AS k, IF(id = 0, 5, null) AS m, IF(id = 0, null, 5) AS at", 1),
+        ("1 AS k, map('a', timestamp_micros(id % 2)) AS m, 5 AS at", None),
+        ("1 AS k, IF(id % 2 = 0, array('x', null), array('x')) AS m, 5 AS at", None),
+        ("1 AS k, IF(id % 2 = 0, null, 'x') AS m, 5 AS at", None),
+    ],
+)
+def test_only_rows_that_are_equal_are_one(
+    spark: SparkSession, tmp_path: Path, writer: str, columns: str, count: int | None
+) -> None:
+    """With `count` None they are different, and none is the newest."""
+    text = f"SELECT {columns} FROM range(4)"
     table = Table.create(str(tmp_path / "table"), columns_to_arrow(spark.sql(text).schema))
-    if writer == "spark":
-        spark_table(spark, table.path).upsert(spark.sql(text), keys=["k"], order_by="at")
-    else:
-        table.upsert(collected(spark.sql(text)), keys=["k"], order_by="at")
-    assert table.refresh().scan().count() == 2
+    data, target = (spark.sql(text), spark_table(spark, table.path)) if writer == "spark" else (None, table)
+    given: Any = data if data is not None else collected(spark.sql(text))
+    if count is None:
+        with pytest.raises(DuplicateKeyError):
+            target.upsert(given, keys=["k"], order_by="at")
+        return
+    target.upsert(given, keys=["k"], order_by="at")
+    found = table.refresh().scan().to_arrow().to_pylist()
+    assert (len(found), {row["at"] for row in found}) == (count, {5})
 
 
 def test_a_column_that_the_table_lacks_orders_the_rows_of_one_batch(
