@@ -350,7 +350,8 @@ def stage_partial(
         ordered = KeyMatcher(state, writer, source.keys).ordered(source.known.select(order), np.asarray(deleted))
         everything, wins = source.keys, ordered.decision.wins
         if not wins.all():
-            left = data.filter(pa.array(wins)) if source.rows is None else list(compress(source.rows, wins))
+            rows = source.everything
+            left = rows.filter(pa.array(wins)) if source.rows is None else list(compress(source.rows, wins))
             source, deleted = _Source(left, row_rules, names, writer.store.url), deleted.filter(pa.array(wins))
     merge = _Merge(state, writer, source, row_rules)
     merge.apply((), (), partial=deleted)

@@ -248,6 +248,9 @@ def test_frames_of_polars(columns: str) -> None:
         frame = pl.DataFrame([record(1, at, "new"), record(1, at - 1, "old"), record(2, 10 - at, "other")])
         table.upsert(frame, delete_where="op = 'd'", columns=columns)
     assert held(table) == {1: (6, "new"), 2: (6, "other")}
+    alone = table.upsert(pl.DataFrame([record(1, 1, "late"), record(3, 1)]), delete_where="op = 'd'", columns=columns)
+    assert alone.metrics["numSourceRowsOutdated"] == 1
+    assert held(table) == {1: (6, "new"), 2: (6, "other"), 3: (1, "v1")}
 
 
 def test_a_row_of_some_columns_must_not_take_another_ones_values_along() -> None:
