@@ -150,13 +150,14 @@ def _require_whole(parquet: pq.ParquetFile, file: TombstoneFile, columns: Tombst
 def _typed(stored: pa.Table, columns: TombstoneColumns) -> Iterator[pa.Table]:
     """The rows of a file in the types and names that the table has now.
 
-    None if they have other types, because another engine has given the table new columns of the same names.
+    Nothing if they have other types, because another engine has given the table new columns of the same names. That is
+    said in the log.
     """
     fields = list(zip(columns.names, columns.stored, columns.types, strict=True))
     try:
         yield pa.table({name: stored[own].cast(kind) for name, own, kind in fields})
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        _LOGGER.debug("tombstones with other types do not count: %s", error)
+        _LOGGER.warning("tombstones of the table %s have other types and do not count: %s", columns.table_id, error)
 
 
 class _Kept:

@@ -317,7 +317,7 @@ _LONGEST_FOLDER = 940
 class _WaitingKeys:
     """The keys of the files that a statement has written, and that have no run yet. Thread-safe.
 
-    In another process it begins anew: a task of Spark's has statements of its own.
+    A copy in another process starts empty, because a Spark task runs statements of its own.
     """
 
     _lock: Lock = field(default_factory=Lock)

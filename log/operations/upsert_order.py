@@ -69,7 +69,7 @@ def newest_of(data: Any, rules: RowRules, names: Sequence[str], order: Sequence[
     known = {name.lower() for name in wanted}
     own = pa.schema([loose.field(name) for name in wanted])
     compared = conform.to_table([{key: row[key] for key in row if str(key).lower() in known} for row in held], own)
-    # A row as a text also tells apart values of columns that mix types.
+    # The texts of rows can be compared even if a column mixes types.
     texts = pa.array([repr(sorted(row.items(), key=str)) for row in held], pa.string())
     newest = are_newest(compared.append_column(WRITTEN_MS, texts), names, order)
     return [row for row, is_newest in zip(held, newest, strict=True) if is_newest]

@@ -9,7 +9,7 @@ How a micro-batch is processed:
    files of the streaming checkpoint. `target` opens the table. The `ledger` says whether the batch is committed
    already, and whether the query may write to this table under this name.
 4. throttle: `throttle` makes the batch wait if the table has too many small files.
-5. dead letters: with a sink for them, `dead_letters` tells apart the rows that an upsert cannot apply.
+5. dead letters: `dead_letters` separates the rows that an upsert cannot apply, if there is a sink for them.
 6. collect and write: `batch_rows` decides whether the driver or Spark writes the rows, and stages them by the sink's
    mode.
 7. commit: the ledger's entries go into the same commit as the rows. A first batch without rows commits only the claim
