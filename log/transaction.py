@@ -397,6 +397,7 @@ class Transaction:
             )
         self._ended = True
         if self._staged.is_empty:
+            discard(self._store, self._staged)
             return self._unchanged()
         staged = self._staged if self._evolved is None else replace(self._staged, metadata=self._evolved)
         result = loop.commit(
@@ -439,6 +440,7 @@ class Transaction:
             self._without_commit = self._unchanged(metrics)
         elif staged.tombstones is not None and staged.is_empty:
             # All records of an upsert are older than what the table has.
+            discard(self._store, staged)
             nothing = self._unchanged(staged.metrics)
             counts = {name: staged.metrics[name] for name in ("numSourceRows", OUTDATED) if name in staged.metrics}
             self._without_commit, staged = replace(nothing, metrics={**nothing.metrics, **counts}), None

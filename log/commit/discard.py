@@ -27,6 +27,7 @@ def files_written_for(staged: Staged) -> set[str]:
         (add.path for group in staged.moves for add in group.outputs),
         (add.path for delete in staged.deletes for add in delete.survivors or ()),
         (file.path for file in (staged.tombstones.written if staged.tombstones else ())),
+        staged.reads.key_files if staged.reads else (),
     ]
     return {path for paths in written for path in paths}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.key_runs import IndexedKey
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
+from tidelog.log.data.staged_keys import read_keys
 from tidelog.log.data.tombstones import read_tombstones, tombstone_columns
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -102,8 +103,9 @@ class Race:
             names = reads.keys.column_names
             columns = tombstone_columns(self._base.head.metadata, self._store.url, names, change.order)
             own = [file for file in found.files if file.path == found.own and columns.fit(file)]
-            rows = [rows for file in own for rows in read_tombstones(self._store, file, columns, reads.keys)]
-            if not any(_among(table.select(names), reads.keys).any() for table in rows):
+            narrowed = None if reads.key_files else reads.keys
+            rows = [rows for file in own for rows in read_tombstones(self._store, file, columns, narrowed)]
+            if not any(_among(table.select(names), keys).any() for keys in _keys(reads, self._store) for table in rows):
                 return None
             evidence = "the winner deleted a key that this transaction has a record of"
         error, earlier = ConcurrentDeleteReadException, self._rebase.class_of(winner.version)
@@ -259,7 +261,7 @@ def answer(
         known.update({file.key: _all_live(file, store) for file in asked.values()})
         asked = {}
     if question.reads.keys is not None and asked:
-        known.update(_indexed([*asked.values()], question.reads.keys, store, metadata))
+        known.update(_indexed([*asked.values()], question.reads, store, metadata))
         asked = {path: file for path, file in asked.items() if file.key not in known}
     within = len(asked) <= MAX_READ_FILES and sum(file.size for file in asked.values()) <= MAX_READ_BYTES
     if within:
@@ -267,15 +269,30 @@ def answer(
     return {path: known.get(file.key) for path, file in question.files.items()}
 
 
-def _indexed(asked: Sequence[AddFile], keys: pa.Table, store: Store, metadata: Metadata) -> dict[FileKey, Answer]:
+def _keys(reads: Reads, store: Store) -> Iterator[pa.Table]:
+    """The keys that an operation looked for, in pieces. There is one at least, which can be empty."""
+    if reads.keys is not None:
+        yield reads.keys
+    for path in reads.key_files:
+        yield from read_keys(store, path)
+
+
+def _indexed(asked: Sequence[AddFile], reads: Reads, store: Store, metadata: Metadata) -> dict[FileKey, Answer]:
     """The answers for files that the table's key index covers, which need not be read."""
-    index = index_of(store, IndexedKey.of(metadata, columns_of(metadata, store.url)), keys.column_names)
+    names = [] if reads.keys is None else reads.keys.column_names
+    index = index_of(store, IndexedKey.of(metadata, columns_of(metadata, store.url)), names)
     if index is None:
         return {}
-    located, is_left = index.locate(add_table(asked), keys)
-    covered = [file for file, is_open in zip(asked, is_left, strict=True) if not is_open]
-    found = {file.key: Answer(BitMap64(), num_records(file.stats) or 0) for file in covered}
-    return found | {asked[hits.place].key: Answer(BitMap64(hits.positions), hits.rows) for hits in located}
+    files = add_table(asked)
+    open_to_all = np.zeros(len(asked), dtype=bool)
+    found = {file.key: Answer(BitMap64(), num_records(file.stats) or 0) for file in asked}
+    for keys in _keys(reads, store):
+        located, is_left = index.locate(files, keys)
+        open_to_all |= is_left
+        for hits in located:
+            key = asked[hits.place].key
+            found[key] = Answer(found[key].matching | BitMap64(hits.positions), hits.rows)
+    return {file.key: found[file.key] for file, is_open in zip(asked, open_to_all, strict=True) if not is_open}
 
 
 def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> Answer:
@@ -284,10 +301,15 @@ def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> 
     wanted = columns_of_predicate(reads.predicate) | set(keys)
     narrow = pa.schema([field for field in schema if field.name in wanted])
     found = BitMap64()
-    for positions, batch in read_numbered_batches(store, DataFile.of(file), narrow):
-        rows = pa.Table.from_batches([batch])
-        matches = _true_for(rows, reads)
-        found |= BitMap64(positions[matches].tolist())
+    numbered = read_numbered_batches(store, DataFile.of(file), narrow)
+    pieces: Iterator[tuple[Int64Array, pa.Table]] = (
+        (positions, pa.Table.from_batches([batch])) for positions, batch in numbered
+    )
+    if reads.key_files and (held := [*pieces]):
+        # Those files are read once, and not for each piece.
+        pieces = iter([(np.concatenate([piece[0] for piece in held]), pa.concat_tables([piece[1] for piece in held]))])
+    for positions, rows in pieces:
+        found |= BitMap64(positions[_true_for(rows, reads, store)].tolist())
     return Answer(found, physical_rows(store, DataFile.of(file)))
 
 
@@ -299,12 +321,15 @@ def _all_live(file: AddFile, store: Store) -> Answer:
     return Answer(live - dead, rows)
 
 
-def _true_for(rows: pa.Table, reads: Reads) -> Int64Array:
+def _true_for(rows: pa.Table, reads: Reads, store: Store) -> Int64Array:
     kept: Int64Array = np.flatnonzero(Condition(reads.predicate, rows.schema).mask(rows))
     if reads.keys is None:
         return kept
     candidates = rows.select(reads.keys.column_names).take(pa.array(kept))
-    return kept[_among(candidates, reads.keys)]
+    is_match = np.zeros(len(kept), dtype=bool)
+    for keys in _keys(reads, store):
+        is_match |= _among(candidates, keys)
+    return kept[is_match]
 
 
 def _among(rows: pa.Table, keys: pa.Table) -> BoolArray:

@@ -189,7 +189,8 @@ def _written(staged: Staged) -> list[Placed]:
 def _looked_for(reads: Reads, files: Sequence[File], metadata: Metadata) -> list[bool]:
     if reads.keys is None:
         return _may_match(files, reads.predicate, metadata)
-    if metadata.partition_columns and set(metadata.partition_columns) <= set(reads.keys.column_names):
+    known = not reads.key_files and set(metadata.partition_columns) <= set(reads.keys.column_names)
+    if metadata.partition_columns and known:
         return _among(files, partitions_in(reads.keys, metadata), metadata)
     return [True] * len(files)
 

@@ -104,11 +104,13 @@ class Reads:
     """The rows that an operation looked for. Another matching row would have changed what it staged.
 
     A row matches if `predicate` is true for it and, if `keys` is set, its values in the columns of `keys` are one of
-    the rows of `keys` (columns named as in the table). With keys, the predicate only narrows the search.
+    the rows of `keys` (columns named as in the table). With keys, the predicate only narrows the search. `key_files`
+    have further keys, with the same columns; see `tidelog.log.data.staged_keys`.
     """
 
     predicate: Expression
     keys: pa.Table | None = None
+    key_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

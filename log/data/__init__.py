@@ -22,4 +22,5 @@ From a file to rows:
 - `spill`: rows in a temporary file, for more than fit into the memory
 - `row_maps`: where a compaction moved each row
 - `tombstones`: the keys that an UPSERT with an order has deleted
+- `staged_keys`: the keys of an UPSERT that has too many for one process
 """

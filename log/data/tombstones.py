@@ -218,12 +218,12 @@ def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table
 
 # So many files of about the same size are merged into one. Larger ones stay until all of their rows are too old.
 _FAN_OUT = 8
-_MERGED_ROWS = 2**19
+MERGED_ROWS = 2**19
 
 
 def files_to_merge(files: Sequence[TombstoneFile], columns: TombstoneColumns) -> list[TombstoneFile]:
     """The files that are worth merging now: all of a size and below, if there are many of that size."""
-    small = [file for file in files if columns.fit(file) and file.rows <= _MERGED_ROWS]
+    small = [file for file in files if columns.fit(file) and file.rows <= MERGED_ROWS]
     levels = [int(np.log(max(file.rows, 1)) / np.log(_FAN_OUT)) for file in small]
     for level in sorted(set(levels)):
         if levels.count(level) >= _FAN_OUT:

@@ -37,7 +37,8 @@ class TombstoneList(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a commit says of tombstones.
 
     `files` are all that count from this version on. `own` is the one with the keys that the commit itself deleted. It
-    is None for a RESTORE, which takes tombstones back. `previous` is the version of the list before this one.
+    is None for a RESTORE, which takes tombstones back, and for a commit with too many keys for one file. `previous` is
+    the version of the list before this one.
     """
 
     files: tuple[TombstoneFile, ...]
@@ -70,13 +71,14 @@ def listed_files(info: CommitInfo) -> tuple[TombstoneFile, ...]:
 class TombstoneChange:
     """What a transaction with an order, by the columns `order` of the table, does to the list.
 
-    It adds `own`, with the keys that it deletes, and `merged`, which has what the files at the paths `replaced` have.
-    If one of those is not in the list any more, `merged` is left out. Files with nothing newer than `expired_ms` leave
-    the list. A RESTORE sets the list to `restored`.
+    It adds `own`, with the keys that it deletes, or `several` files with them, and `merged`, which has what the files
+    at the paths `replaced` have. If one of those is not in the list any more, `merged` is left out. Files with nothing
+    newer than `expired_ms` leave the list. A RESTORE sets the list to `restored`.
     """
 
     order: tuple[str, ...] = ()
     own: TombstoneFile | None = None
+    several: tuple[TombstoneFile, ...] = ()
     merged: TombstoneFile | None = None
     replaced: frozenset[str] = frozenset()
     expired_ms: int = 0
@@ -90,7 +92,7 @@ class TombstoneChange:
     @property
     def written(self) -> tuple[TombstoneFile, ...]:
         """The files that were written for it."""
-        return tuple(file for file in (self.own, self.merged) if file is not None)
+        return (*self.several, *(file for file in (self.own, self.merged) if file is not None))
 
     def after(self, files: tuple[TombstoneFile, ...]) -> tuple[TombstoneFile, ...]:
         """The list after the commit, if `files` is the list before it."""
@@ -99,4 +101,4 @@ class TombstoneChange:
         left = [file for file in files if file.newest_ms >= self.expired_ms]
         if self.merged is not None and self.replaced <= {file.path for file in files}:
             left = [*(file for file in left if file.path not in self.replaced), self.merged]
-        return (*left, self.own) if self.own is not None else tuple(left)
+        return (*left, *self.several, *(() if self.own is None else (self.own,)))

@@ -86,6 +86,26 @@ def stage_upsert(
     rules = RowRules.of(writer)
     if order:
         data = newest_of(data, rules, names, order)
+    staged = stage_records(state, writer, rules, data, names, delete_where, order)
+    return None if staged is None or (staged.is_empty and staged.tombstones is None) else staged
+
+
+def stage_records(
+    state: LogState,
+    writer: DataWriter,
+    rules: RowRules,
+    data: Any,
+    names: Sequence[str],
+    delete_where: str | None,
+    order: Sequence[str],
+    *,
+    is_part: bool = False,
+) -> Staged | None:
+    """Stage the newest records of each key; None without records.
+
+    With `is_part` other processes stage the other keys. Then files with rows that are deleted are not written again,
+    also in a table without deletion vectors, and neither are tombstones or runs of the index that could be merged.
+    """
     written, deleted = split_upsert(data, rules, list(dict.fromkeys((*names, *order))), delete_where)
     written, deleted = writer.prepared(written), writer.prepared(deleted)
     if order:
@@ -94,13 +114,11 @@ def stage_upsert(
     if not records.num_rows:
         return None
     keys = Keys(records, names, writer.store.url)
-    change = _Upsert(state, writer, keys, written.num_rows)
+    change = _Upsert(state, writer, keys, written.num_rows, is_part=is_part)
     ordered = change.of_order(records.select(order)) if order else None
     if ordered is not None:
         written = written.filter(pa.array(ordered.decision.wins[: written.num_rows]))
     deletes = change.deletes()
-    if ordered is None and not written.num_rows and not deletes:
-        return None
     adds = writer.write(with_kept_ids(written, writer.tracked, change.pairs.row_ids[: written.num_rows]))
     cdc = change.changes(written) if change.feed else []
     staged = staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
@@ -225,9 +243,10 @@ class Ordered(NamedTuple):
 class KeyMatcher(RowMatcher):
     """Finds the table rows that have one of some keys."""
 
-    def __init__(self, state: LogState, writer: DataWriter, keys: Keys) -> None:
+    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, *, is_part: bool = False) -> None:
         super().__init__(state, writer)
         self._keys = keys
+        self._is_part = is_part
 
     def found(self) -> Iterator[Matches]:
         """The files with rows that have one of the keys. In a table that does not keep ids, each row is a NEW_ROW.
@@ -250,7 +269,7 @@ class KeyMatcher(RowMatcher):
         if index is None:
             return [], np.ones(files.num_rows, dtype=bool)
         located, is_left = index.locate(files, self._keys.table)
-        if index.num_used > _MANY_RUNS:
+        if index.num_used > _MANY_RUNS and not self._is_part:
             self._merge_runs()
         self._physical_rows |= {found.add.path: found.rows for found in located}
         return located, is_left
@@ -300,7 +319,7 @@ class KeyMatcher(RowMatcher):
 
     def decided(self, records: pa.Table, is_delete: BoolArray, found: Sequence[tuple[Matches, pa.Table]]) -> Ordered:
         """The same, with all rows that have one of the keys, and the columns of the order of each."""
-        order = UpsertOrder(self._state, self._writer, self._keys, records.column_names)
+        order = UpsertOrder(self._state, self._writer, self._keys, records.column_names, merges=not self._is_part)
         matches = [own for own, _ in found]
         decision = order.decide(records, is_delete, [FoundRows(own.places, columns) for own, columns in found])
         newer = [match.only(numbered(~decision.wins)) for match in matches]
@@ -333,8 +352,8 @@ class KeyMatcher(RowMatcher):
 class _Upsert(KeyMatcher):
     """The table rows that match the data's keys. The first `written` keys belong to rows that are added."""
 
-    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int) -> None:
-        super().__init__(state, writer, keys)
+    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int, *, is_part: bool) -> None:
+        super().__init__(state, writer, keys, is_part=is_part)
         self.pairs = Pairs(keys.table.num_rows, written)
         # What is known of the rows to delete; None before they are looked for.
         self._matches: list[Matches] | None = None
@@ -356,7 +375,8 @@ class _Upsert(KeyMatcher):
             rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
             self._new_rows_follow.append(self.pairs.followed(places, row_ids))
             self._old_rows.append(rows)
-            deletes.append(self.delete(Matched(add, BitMap64(positions), rows)))
+            matched = Matched(add, BitMap64(positions), rows)
+            deletes.append(self.keeping(add, positions) if self._is_part else self.delete(matched))
         return deletes
 
     def changes(self, written: pa.Table) -> list[AddCDCFile]:

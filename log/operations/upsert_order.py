@@ -106,9 +106,11 @@ class Decision:
 
 
 class UpsertOrder:
-    """The order of one statement on one version of the table."""
+    """The order of one statement on one version of the table. With `merges` it also merges files of tombstones."""
 
-    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, order: Sequence[str]) -> None:
+    def __init__(
+        self, state: LogState, writer: DataWriter, keys: Keys, order: Sequence[str], *, merges: bool = True
+    ) -> None:
         if properties.TRANSACTION_RETENTION in writer.metadata.configuration:
             raise ConfigurationError(
                 f"{writer.store.url} has {properties.TRANSACTION_RETENTION}, which lets the record of deletions expire "
@@ -119,6 +121,7 @@ class UpsertOrder:
         self._writer = writer
         self._keys = keys
         self._order = list(order)
+        self._merges = merges
         self._columns = tombstone_columns(writer.metadata, writer.store.url, keys.names, order)
 
     def decide(self, records: pa.Table, is_delete: BoolArray, found: Sequence[FoundRows]) -> Decision:
@@ -173,9 +176,11 @@ class UpsertOrder:
         rows = pa.table(columns, names=[*keys.column_names, *order_names(self._order), WRITTEN_MS])
         own = write_tombstones(store, system, self._columns, rows)
         self._writer.written.append(own.path)
-        chosen = files_to_merge([file for file in files if file.newest_ms >= expired_ms], self._columns)
+        recent = [file for file in files if file.newest_ms >= expired_ms] if self._merges else []
+        chosen = files_to_merge(recent, self._columns)
         merged = merge_tombstones(store, system, self._columns, chosen, expired_ms) if chosen else None
         if merged is None:
             return TombstoneChange(order, own, expired_ms=expired_ms)
         self._writer.written.append(merged.path)
-        return TombstoneChange(order, own, merged, frozenset(file.path for file in chosen), expired_ms)
+        replaced = frozenset(file.path for file in chosen)
+        return TombstoneChange(order, own, merged=merged, replaced=replaced, expired_ms=expired_ms)

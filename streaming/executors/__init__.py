@@ -14,5 +14,6 @@
 | `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT, OVERWRITE and compactions on the executors |
 | `spark_executor` | `SparkExecutor`: the calls of a compaction as Spark tasks |
 | `spark_upsert` | the steps of an UPSERT |
+| `upsert_by_range` | an UPSERT with too many keys for the driver |
 | `lookup` | the rows of a frame with those of a table that have the same keys |
 """

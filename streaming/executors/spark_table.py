@@ -158,9 +158,10 @@ class SparkTable:
     ) -> Committed:
         """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
 
-        The data's tasks write its rows. Its keys go to the driver, and from there to all tasks. The executors keep the
-        data (`localCheckpoint`), so that a statement that starts again writes the same rows; if an executor is lost,
-        the statement fails and commits nothing.
+        The data's tasks write its rows. Its keys go to the driver, and from there to all tasks; with more than
+        10 million rows, each task has the keys of a range, and the driver none. The executors keep the data
+        (`localCheckpoint`), so that a statement that starts again writes the same rows; if an executor is lost, the
+        statement fails and commits nothing.
 
         With `columns="partial"` or rules it is `Table.upsert` with these: the driver collects the data, and holds the
         rows of the table that change.
@@ -181,8 +182,7 @@ class SparkTable:
             The commit, with its version and metrics.
 
         Raises:
-            ConfigurationError: The data has more than 10 million keys, no keys are given or known, or they are not the
-                table's primary key.
+            ConfigurationError: No keys are given or known, or they are not the table's primary key.
             SchemaMismatchError: The data is not a Spark DataFrame, does not fit the table, or has a null in a key.
             DuplicateKeyError: The data has several rows of one key.
             PredicateError: `delete_where` is invalid.
@@ -206,12 +206,13 @@ class SparkTable:
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         held = data.localCheckpoint(eager=False)
+        count = held.count()
         self._table.refresh()
         names = key_columns(keys, self._table.schema, self._table.properties)
         order = order_columns(order_by, self._table.schema, self._table.properties)
         if order:
             held = newest_rows_of_frame(held, names, order)
-        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys, order_by=order)
+        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys, order_by=order, rows=count)
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:

@@ -26,10 +26,9 @@ from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data.ordering import present, require_ordered
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
-from tidelog.log.operations.delete_update import Matched, free_name
+from tidelog.log.operations.delete_update import free_name
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -64,8 +63,9 @@ from tidelog.streaming.executors.tasks import (
     task_parts,
     task_parts_by,
 )
+from tidelog.streaming.executors.upsert_by_range import rewritten, stage_by_ranges
 
-# The driver and each task hold all keys in memory, at some tens of bytes each.
+# Up to so many keys the driver and each task hold all of them in memory, at some tens of bytes each.
 MAX_KEYS = 10_000_000
 # How a row becomes a text that no other row has.
 _EXACT_TEXT = {
@@ -79,11 +79,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpsertPart:
-    """What a task wrote: files, the keys and the order of their rows, and those of rows that only delete."""
+    """What a task wrote: files, the keys and the order of their rows, and those of rows that only delete.
+
+    Of more than MAX_KEYS rows it wrote the first only.
+    """
 
     adds: tuple[AddFile, ...]
     keys: pa.Table
     gone: pa.Table
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class Found:
 class SparkUpsert:
     """One statement. It can be staged several times.
 
-    Each staging computes the data once: the rows written and the keys to look for come from the same tasks.
+    Each staging computes the data once: the rows written and the keys to look for come from the same tasks. With more
+    than MAX_KEYS rows see `upsert_by_range`. `rows` is how many there probably are, if that is known.
     """
 
     def __init__(
@@ -114,7 +119,9 @@ class SparkUpsert:
         *,
         other_keys: bool,
         order_by: str | Sequence[str] | None,
+        rows: int | None = None,
     ) -> None:
+        self._rows = rows or 0
         self._spark = spark
         self._data = data
         self._given = keys
@@ -132,11 +139,26 @@ class SparkUpsert:
         names = keys_of_upsert(self._given, writer.schema, configuration, other_keys=self._other_keys)
         order = order_columns(self._order_by, writer.schema, configuration)
         data, rules = ruled(self._data, writer)
+        if self._rows <= MAX_KEYS:
+            staged = self._by_keys(state, rules, data, names, order)
+            if staged is not None:
+                return staged
+        return stage_by_ranges(data, state, rules, names, order, self._delete_where) or _nothing(0)
+
+    def _by_keys(
+        self, state: LogState, rules: RowRules, data: DataFrame, names: list[str], order: list[str]
+    ) -> Staged | None:
+        """The statement, with all keys in this process; None if there are too many."""
+        writer = rules.writer
         observation = Observation()
         counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))
         work = partial(_write, rules, list(dict.fromkeys((*names, *order))), self._delete_where)
         parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
         written = [add for part in parts for add in part.adds]
+        if sum(part.rows for part in parts) > MAX_KEYS:
+            delete_written(writer, written)
+            self._rows = MAX_KEYS + 1
+            return None
         try:
             require_counted(
                 writer,
@@ -163,7 +185,6 @@ class SparkUpsert:
         new = pa.concat_tables([none, *(part.keys for part in parts)])
         gone = pa.concat_tables([none, *(part.gone for part in parts)])
         records = pa.concat_tables([new, distinct(gone) if order else gone])
-        _require_few(records.num_rows)
         keys = Keys(records, names, writer.store.url)
         if not records.num_rows:
             return _nothing(0)
@@ -192,7 +213,7 @@ class SparkUpsert:
             cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), parts_of_old))
             known = partial(_new_changes, head, writer, keys, numbers, pairs.matched)
             cdc += _flat(run(self._spark, known, task_parts(adds)))
-        deletes = self._deletes(matcher, head, writer, keys, found)
+        deletes = self._deletes(matcher, head, writer, found)
         staged = staged_upsert(pairs, keys, self._delete_where, deletes, adds, cdc)
         return staged if ordered is None else ordered.staged(staged)
 
@@ -245,18 +266,15 @@ class SparkUpsert:
         delete_written(writer, again)
         return kept + written
 
-    def _deletes(
-        self, matcher: KeyMatcher, head: Head, writer: DataWriter, keys: Keys, found: Sequence[Found]
-    ) -> list[RowDelete]:
+    def _deletes(self, matcher: KeyMatcher, head: Head, writer: DataWriter, found: Sequence[Found]) -> list[RowDelete]:
         """The deletion of rows that were found. Without deletion vectors, tasks write the other rows of their files."""
+        deletes = [
+            RowDelete(entry.matches.add, BitMap64(entry.matches.positions), entry.physical_rows) for entry in found
+        ]
         if matcher.vectors:
-            return [
-                RowDelete(entry.matches.add, BitMap64(entry.matches.positions), entry.physical_rows) for entry in found
-            ]
-        matches = [entry.matches for entry in found]
-        return _flat(
-            run(self._spark, partial(_delete, head, writer, keys), task_parts_by(matches, lambda match: match.add))
-        )
+            return deletes
+        parts = task_parts_by(deletes, lambda delete: delete.file)
+        return _flat(run(self._spark, partial(rewritten, head, writer), parts))
 
 
 def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
@@ -287,25 +305,20 @@ def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank:
     return of_key.withColumn(number, count).where(F.col(number) == 1).drop(same, number)
 
 
-def _require_few(count: int) -> None:
-    if count > MAX_KEYS:
-        raise ConfigurationError(
-            f"the data of the upsert has {count} keys, more than the {MAX_KEYS} that the driver can hold",
-            advice="upsert the data in several parts",
-        )
-
-
 def _write(
     rules: RowRules, names: Sequence[str], delete_where: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[UpsertPart]:
-    writer = rules.writer
+    writer, count = rules.writer, 0
+    plain = pa.schema([writer.schema.field(name) for name in names])
     for rows in pieces(batches, file_size(writer)):
-        if rows.num_rows:
+        count += rows.num_rows
+        if count > MAX_KEYS:
+            yield UpsertPart((), plain.empty_table(), plain.empty_table(), rows.num_rows)
+        elif rows.num_rows:
             written, gone = (writer.prepared(part) for part in split_upsert(rows, rules, names, delete_where))
-            plain = pa.schema([writer.schema.field(name) for name in names])
             with cleared(writer):
                 adds = writer.write(written)
-            yield UpsertPart(tuple(adds), _typed(written, plain), _typed(gone, plain))
+            yield UpsertPart(tuple(adds), _typed(written, plain), _typed(gone, plain), rows.num_rows)
 
 
 def _rewritten(
@@ -333,11 +346,6 @@ def _find(head: Head, writer: DataWriter, keys: Keys, order: Sequence[str], part
         Found(matches, matcher.rows_of(matches.add), matcher.columns_of(matches, order))
         for matches in matcher.scanned(part.rows)
     ]
-
-
-def _delete(head: Head, writer: DataWriter, keys: Keys, part: Sequence[Matches]) -> list[RowDelete]:
-    matcher = KeyMatcher(state_of(head, writer), writer, keys)
-    return [matcher.delete(Matched(match.add, BitMap64(match.positions), pa.table({}))) for match in part]
 
 
 def _old_changes(

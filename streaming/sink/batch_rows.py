@@ -83,6 +83,11 @@ class WriterChoice:
         return DRIVER if small else SPARK
 
     @property
+    def newest_rows(self) -> int | None:
+        """The rows of the newest batch that was written; None before the first."""
+        return self._rows
+
+    @property
     def may_change(self) -> bool:
         """Whether Spark may write a batch that turns out to be too large for the driver."""
         return self._fixed is None
@@ -260,6 +265,7 @@ class FrameRows:
                 settings.delete_where,
                 other_keys=settings.other_keys,
                 order_by=_order_across(settings, writer.schema, configuration),
+                rows=self._choice.newest_rows,
             )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]

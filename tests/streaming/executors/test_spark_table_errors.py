@@ -26,7 +26,6 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.streaming import SparkTable, table
-from tidelog.streaming.executors import spark_upsert
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
 
@@ -113,16 +112,6 @@ def test_a_missing_data_file(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "table" / live_files(made)[0].path).unlink()
     with pytest.raises(DataFileMissingError, match="is missing"):
         table(spark, made.path).delete("v >= 0")
-
-
-def test_more_keys_than_the_driver_can_hold(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark_upsert, "MAX_KEYS", 2)
-    made = filled(tmp_path, "vectors")
-    with pytest.raises(ConfigurationError, match="has 3 keys, more than the 2 that the driver can hold"):
-        table(spark, made.path).upsert(frame_of(spark, rows(range(3))), keys=["k"])
-    table(spark, made.path).upsert(frame_of(spark, rows(range(2))), keys=["k"])
 
 
 def test_an_append_only_table(spark: SparkSession, tmp_path: Path) -> None:

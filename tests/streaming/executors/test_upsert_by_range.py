@@ -1,0 +1,245 @@
+"""UPSERTs on Spark's executors with more keys than the driver holds: the same results, also after a lost race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests import lanes
+from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
+from tests.log.support import live_files
+from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
+from tests.streaming.support import rewrite_all
+from tidelog.log import Table
+from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
+from tidelog.log.errors import DuplicateKeyError, SchemaMismatchError, WriteVerificationError
+from tidelog.streaming import Sink, table
+from tidelog.streaming.executors import spark_upsert, tasks, upsert_by_range
+
+pytestmark = [pytest.mark.spark]
+
+Change = Callable[[], Any]
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranges, in pieces of a batch of Arrow rows; the driver holds two keys."""
+    monkeypatch.setattr(spark_upsert, "MAX_KEYS", 2)
+    shuffles = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "3"}
+    monkeypatch.setattr(upsert_by_range, "FITTED_SHUFFLES", shuffles)
+    monkeypatch.setattr(upsert_by_range, "file_size", lambda _: 1)
+
+
+@pytest.fixture(params=lanes.full_but(["vectors, feed", "copies"], KINDS))
+def twins(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Twins:
+    return Twins(spark, tmp_path, filled(tmp_path, request.param))
+
+
+def left_over(made: Table) -> list[str]:
+    """The files of staged keys that are left."""
+    folder = Path(made.path) / TOMBSTONE_FOLDER
+    return sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
+
+
+def test_upserts(twins: Twins, spark: SparkSession) -> None:
+    schema = f"{FRAME}, op string"
+    calls: list[tuple[list[dict[str, Any]], list[str], str | None]] = [
+        ([*rows(range(4, 8)), *rows(range(30, 34), "b")], ["k"], None),
+        ([{**row, "op": "d" if row["k"] % 2 else None} for row in rows(range(3, 12), "c")], ["k"], "op = 'd'"),
+        ([{**row, "op": "d"} for row in rows(range(97, 100))], ["k"], "op = 'd'"),
+        (rows(range(16, 19), "new"), ["part", "k"], None),
+        ([*rows(range(16, 17), "x"), *rows(range(90, 92), "")], ["k"], None),
+        ([{**row, "op": "d"} for row in rows(range(100))], ["k"], "op = 'd'"),
+    ]
+    for data, keys, delete_where in calls:
+        names = schema if delete_where else FRAME
+        frame = spark.createDataFrame([tuple(row.values()) for row in data], names).repartition(2)
+        on_spark = methodcaller("upsert", frame, keys=keys, delete_where=delete_where)
+        twins.check(methodcaller("upsert", data, keys=keys, delete_where=delete_where), on_spark)
+    assert left_over(twins.other) == []
+
+
+def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
+    """Older records, deletions of rows and of nothing, and rows that come twice."""
+    steps: list[tuple[list[tuple[Any, ...]], int]] = [
+        ([(1, 5), (2, 500), (3, 30), (40, 40), (40, 41), (41, 7), (41, 7)], 1),
+        ([(5, 51, "gone"), (6, 59, "gone"), (99, 50, "gone")], 1),
+        ([(5, 50), (6, 60), (99, 49), (40, 39), (2, 501, "gone")], 3),
+        ([(5, 50), (99, 50, "gone"), (7, 1)], 2),
+        ([(5, 1), (40, 1), (99, 1)], 3),
+        ([(99, 50), (5, 52), (8, 80)], 0),
+    ]
+    for batch, outdated in steps:
+        data = [{"k": k, "part": "new", "v": v, "price": None} for k, v, *_ in batch]
+        gone = [row[0] for row in batch if len(row) > 2]
+        where = f"k IN ({', '.join(map(str, gone or [-1]))})"
+        upsert = methodcaller("upsert", data, keys=["k"], order_by="V", delete_where=where)
+        on_spark = methodcaller("upsert", frame_of(spark, data), keys=["k"], order_by="V", delete_where=where)
+        assert twins.check(upsert, on_spark).metrics["numSourceRowsOutdated"] == outdated
+    # One file for each commit that deleted something, as in one process.
+    assert len(left_over(twins.other)) == len(left_over(twins.local)) == 2
+
+
+def test_many_deletions_stay_in_several_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upsert_by_range, "MERGED_ROWS", 2)
+    made = filled(tmp_path, "vectors")
+    changed = table(spark, made.path)
+    changed.upsert(frame_of(spark, rows(range(12))), keys=["k"], order_by="v", delete_where="k < 10")
+    assert len(left_over(made)) > 1
+    late = [{**row, "v": row["v"] - 1} for row in rows(range(12))]
+    committed = made.refresh().upsert(late, keys=["k"], order_by="v")
+    assert committed.metrics["numSourceRowsOutdated"] == 12
+    assert sorted(made.scan("k < 12").to_arrow()["k"].to_pylist()) == [10, 11]
+
+
+@pytest.mark.parametrize("kind", lanes.full_but(["vectors, feed"], KINDS))
+def test_upserts_by_an_index(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    made = filled(tmp_path, kind)
+    made.set_properties({"tidelog.primaryKey": "k"})
+    twins = Twins(spark, tmp_path, made)
+    calls: list[tuple[list[dict[str, Any]], str | None]] = [
+        (rows(range(4, 40)), None),
+        (rows(range(30, 50), "b"), None),
+        (rows(range(3, 45, 2), "c"), "v > 200"),
+    ]
+    for data, delete_where in calls:
+        on_spark = methodcaller("upsert", frame_of(spark, data), delete_where=delete_where)
+        twins.check(methodcaller("upsert", data, delete_where=delete_where), on_spark)
+
+
+def test_several_rows_of_a_key_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """They come in one piece, whatever the size of the pieces is."""
+    made = filled(tmp_path, "vectors")
+    before = files_of(made)
+    changed = table(spark, made.path)
+    with pytest.raises(DuplicateKeyError, match="k=5"):
+        changed.upsert(frame_of(spark, [*rows(range(10)), *rows([5], "b")]), keys=["k"])
+    nothing = [{**row, "k": None if row["k"] == 5 else row["k"]} for row in rows(range(10))]
+    with pytest.raises(SchemaMismatchError, match="null"):
+        changed.upsert(frame_of(spark, nothing), keys=["k"])
+    assert files_of(made) == before
+
+
+def files_of(made: Table) -> set[str]:
+    return {str(path) for path in Path(made.path).rglob("*") if path.is_file()}
+
+
+def test_lost_rows_are_an_error(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that forgets a part of its rows; the files of the others go."""
+    made = filled(tmp_path, "vectors")
+    before = files_of(made)
+
+    def forgetful(*arguments: Any) -> Any:
+        return tasks.run_on_rows(*arguments)[1:]
+
+    monkeypatch.setattr(upsert_by_range, "run_on_rows", forgetful)
+    with pytest.raises(WriteVerificationError):
+        table(spark, made.path).upsert(frame_of(spark, rows(range(10))), keys=["k"])
+    assert {path for path in files_of(made) - before if path.endswith(".parquet")} != set()
+    monkeypatch.undo()
+
+
+def test_a_batch_that_turns_out_to_be_large(spark: SparkSession, tmp_path: Path) -> None:
+    """A sink does not know how many rows its first batch has. What tasks wrote until then goes."""
+    made = Table.create(str(tmp_path / "table"), SCHEMA)
+    sink = Sink(made.path, mode="upsert", keys=["k"], writer="spark")
+    checkpoint = str(tmp_path / "checkpoint")
+    (tmp_path / "in").mkdir()
+    frame_of(spark, rows(range(30))).write.parquet(str(tmp_path / "in" / "1"))
+    stream = spark.readStream.schema(FRAME).parquet(str(tmp_path / "in" / "*"))
+    query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(made.refresh().scan().to_arrow()["k"].to_pylist()) == list(range(30))
+    assert len(list(Path(made.path).glob("**/*.parquet"))) == len(live_files(made))
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+def with_winner(monkeypatch: pytest.MonkeyPatch, *changes: Change) -> list[Change]:
+    """Run one of `changes` between the tasks and the commit of each attempt. Returns those that have not run yet."""
+    waiting = list(changes)
+
+    def run_then_change(*arguments: Any) -> Any:
+        values = tasks.run_on_rows(*arguments)
+        if waiting:
+            waiting.pop(0)()
+        return values
+
+    monkeypatch.setattr(upsert_by_range, "run_on_rows", run_then_change)
+    return waiting
+
+
+def insert_at(path: str, data: list[dict[str, Any]]) -> None:
+    Table.open(path).insert(data)
+
+
+def upsert_at(path: str, data: list[dict[str, Any]], **arguments: Any) -> None:
+    Table.open(path).upsert(data, **arguments)
+
+
+def counted(attempts: list[int], *arguments: Any) -> Any:
+    attempts.append(1)
+    return upsert_by_range.stage_by_ranges(*arguments)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_keys_of_a_winner_are_found(
+    indexed: bool,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows that a winner inserts are replaced without another attempt, by the keys in files; others stay."""
+    made = filled(tmp_path, "vectors")
+    if indexed:
+        made.set_properties({"tidelog.primaryKey": "k"})
+    waiting = with_winner(monkeypatch, partial(insert_at, made.path, rows([7, 60, 61], "z")))
+    attempts: list[int] = []
+    monkeypatch.setattr(spark_upsert, "stage_by_ranges", partial(counted, attempts))
+    table(spark, made.path).upsert(frame_of(spark, rows(range(5, 12), "new")), keys=["k"], delete_where="k = 6")
+    assert (waiting, len(attempts)) == ([], 1)
+    found = made.refresh().scan("part IN ('new', 'z')").to_arrow().to_pylist()
+    assert sorted((row["k"], row["part"]) for row in found) == [
+        (5, "new"), *((k, "new") for k in range(7, 12)), (60, "z"), (61, "z")
+    ]  # fmt: skip
+    assert left_over(made) == []
+
+
+def test_a_compaction_wins(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = filled(tmp_path, "vectors")
+    waiting = with_winner(monkeypatch, lambda: rewrite_all(Table.open(made.path)))
+    table(spark, made.path).upsert(frame_of(spark, rows(range(5, 12), "new")), keys=["k"])
+    assert not waiting
+    found = made.refresh().scan("k >= 5 AND k < 12").to_arrow()
+    assert sorted(zip(found["k"].to_pylist(), found["part"].to_pylist(), strict=True)) == [
+        (k, "new") for k in range(5, 12)
+    ]
+
+
+def test_orders_of_winners_count(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A winner's newer record of a key, and its newer deletion of another: the statement runs again, and loses both."""
+    made = filled(tmp_path, "vectors")
+    arguments: dict[str, Any] = {"keys": ["k"], "order_by": "v"}
+    newer = [{"k": 40, "part": "a", "v": 1_000, "price": None}]
+    buried = [{"k": 41, "part": "a", "v": 1_000, "price": None}]
+    waiting = with_winner(
+        monkeypatch,
+        partial(upsert_at, made.path, newer, **arguments),
+        partial(upsert_at, made.path, buried, delete_where="k = 41", **arguments),
+    )
+    committed = table(spark, made.path).upsert(frame_of(spark, rows(range(38, 44))), **arguments)
+    assert not waiting
+    assert committed.metrics["numSourceRowsOutdated"] == 2
+    found = made.refresh().scan("k >= 38").to_arrow()
+    assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == {
+        38: 380, 39: 390, 40: 1_000, 42: 420, 43: 430
+    }  # fmt: skip
