@@ -87,7 +87,8 @@ def stage_upsert(
     if order:
         data = newest_of(data, rules, names, order)
     staged = stage_records(state, writer, rules, data, names, delete_where, order)
-    return None if staged is None or (staged.is_empty and staged.tombstones is None) else staged
+    has_effect = staged is not None and (staged.adds or staged.deletes or staged.tombstones is not None)
+    return staged if has_effect else None
 
 
 def stage_records(

@@ -158,13 +158,12 @@ class SparkTable:
     ) -> Committed:
         """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
 
-        The data's tasks write its rows. Its keys go to the driver, and from there to all tasks; with more than
-        10 million rows, each task has the keys of a range, and the driver none. The executors keep the data
-        (`localCheckpoint`), so that a statement that starts again writes the same rows; if an executor is lost, the
-        statement fails and commits nothing.
+        The data's tasks write its rows. Its keys go to the driver, and from there to all tasks. Of more than 2 million
+        rows no key goes to the driver: Spark sorts them by their keys, and each task has a range of them.
 
-        With `columns="partial"` or rules it is `Table.upsert` with these: the driver collects the data, and holds the
-        rows of the table that change.
+        The executors keep the data (`localCheckpoint`), so that a statement that starts again writes the same rows. If
+        one is lost, the statement fails and commits nothing. With `columns="partial"` or rules it is `Table.upsert`
+        with these: the driver collects the data, and holds the rows of the table that change.
 
         Args:
             data: The new rows. Each key can occur only once, unless there is an order.

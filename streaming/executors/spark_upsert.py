@@ -66,7 +66,7 @@ from tidelog.streaming.executors.tasks import (
 from tidelog.streaming.executors.upsert_by_range import rewritten, stage_by_ranges
 
 # Up to so many keys the driver and each task hold all of them in memory, at some tens of bytes each.
-MAX_KEYS = 10_000_000
+MAX_KEYS = 2_000_000
 # How a row becomes a text that no other row has.
 _EXACT_TEXT = {
     "ignoreNullFields": "false",
