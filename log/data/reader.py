@@ -145,17 +145,18 @@ def _read(
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
             threads = not isinstance(source, pa.PythonFile) and claimed > BATCH_ROWS
-            position, end = 0, claimed
-            if groups is not None:
-                position, end = _span(parquet.metadata, groups)
-            for rows, raw in _batches(parquet, together, shape.present, (end - position, batch_rows), threads=threads):
-                wanted = _wanted(dead, only, position, rows)
-                if wanted is None or wanted.any():
-                    # Cast first, because Arrow cannot filter rows of every type that a file can have.
-                    yield position, wanted, _narrowed(shape.shaped(raw, position, rows), wanted)
-                position += rows
-            if position != end:
-                raise ValueError(f"its rows end at {position}, but by its footer at {end}")
+            for numbers, start, end in _spans(parquet.metadata, together, only):
+                position, size = start, (end - start, batch_rows)
+                for rows, raw in _batches(parquet, numbers, shape.present, size, threads=threads):
+                    wanted = _wanted(dead, only, position, rows)
+                    if wanted is None or wanted.any():
+                        # Cast first, because Arrow cannot filter rows of every type that a file can have.
+                        yield position, wanted, _narrowed(shape.shaped(raw, position, rows), wanted)
+                    position += rows
+                    if only is not None and position > only.max():
+                        return
+                if position != end:
+                    raise ValueError(f"its rows end at {position}, but by its footer at {end}")
     except UnsupportedFeatureError as error:
         message = f"{error.message} (in {file.path} of {store.url})"
         raise UnsupportedFeatureError(message, advice=error.advice, path=store.url, **error.fields) from error
@@ -174,10 +175,22 @@ def read_footer(store: Store, file: DataFile) -> pq.FileMetaData:
         raise _damaged(store, file, error) from error
 
 
-def _span(metadata: pq.FileMetaData, groups: Sequence[int]) -> tuple[int, int]:
-    """Where consecutive row groups start and end in the file's rows."""
-    lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    return sum(lengths[: groups[0]]), sum(lengths[: groups[-1] + 1])
+def _spans(
+    metadata: pq.FileMetaData, together: Sequence[list[int]], only: BitMap64 | None
+) -> Iterator[tuple[Sequence[list[int]], int, int]]:
+    """Row groups, and where they start and end in the file's rows: all of them, or each with a row at these positions.
+
+    Without `only` the groups are consecutive.
+    """
+    ends = np.cumsum([0, *(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))]).tolist()
+    if only is None:
+        groups = [number for numbers in together for number in numbers]
+        yield together, ends[groups[0]] if groups else 0, ends[groups[-1] + 1] if groups else 0
+        return
+    for numbers in together:
+        for number in numbers:
+            if only.range_cardinality(ends[number], ends[number + 1]):
+                yield [[number]], ends[number], ends[number + 1]
 
 
 def _open(store: Store, file: DataFile) -> Any:

@@ -1,0 +1,61 @@
+"""Rows of a data file at some positions: only what holds them is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+from tidelog.log.data.reader import DataFile, read_numbered_batches
+from tidelog.log.errors import DataFileDamagedError
+from tidelog.log.storage import Store
+from tidelog.log.storage.local import LocalStore
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.string())])
+ROWS = pa.table({"k": range(1_000), "t": [f"text {number}" for number in range(1_000)]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A file with four row groups. A byte of the third is wrong, which shows if it is read."""
+    pq.write_table(ROWS, tmp_path / "f.parquet", row_group_size=250, write_page_checksum=True, use_dictionary=False)
+    group = pq.ParquetFile(tmp_path / "f.parquet").metadata.row_group(2)
+    content = bytearray((tmp_path / "f.parquet").read_bytes())
+    content[group.column(0).data_page_offset + group.column(0).total_compressed_size - 1] ^= 0xFF
+    (tmp_path / "f.parquet").write_bytes(content)
+    return LocalStore(str(tmp_path))
+
+
+def at(store: Store, positions: list[int], batch_rows: int = 2**16) -> list[tuple[int, int]]:
+    """The positions and keys of what was read."""
+    file = DataFile("f.parquet", {}, None)
+    read = read_numbered_batches(store, file, SCHEMA, only=BitMap64(positions), batch_rows=batch_rows)
+    return [pair for found, batch in read for pair in zip(found.tolist(), batch["k"].to_pylist(), strict=True)]
+
+
+@pytest.mark.parametrize("batch_rows", [7, 100, 2**16])
+@pytest.mark.parametrize("positions", [[0], [249, 250], [999], [3, 499, 750, 998], [*range(500)], []])
+def test_other_row_groups_are_not_read(store: Store, positions: list[int], batch_rows: int) -> None:
+    assert at(store, positions, batch_rows) == [(position, position) for position in positions]
+
+
+def test_a_damaged_row_group_is_seen_where_it_is_needed(store: Store) -> None:
+    for position in (500, 749):
+        with pytest.raises(DataFileDamagedError):
+            at(store, [0, position, 999])
+
+
+def test_a_position_beyond_the_last_row(store: Store) -> None:
+    with pytest.raises(DataFileDamagedError):
+        at(store, [1_000])
+
+
+def test_many_positions(store: Store) -> None:
+    random = np.random.default_rng(7)
+    for _ in range(20):
+        chosen = sorted({*random.integers(0, 500, 40).tolist(), *random.integers(750, 1_000, 40).tolist()})
+        assert at(store, chosen, int(random.integers(1, 300))) == [(position, position) for position in chosen]
