@@ -11,7 +11,8 @@ RESTORE) are not looked at again.
 - `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.
 """
 
+from tidelog.log.rules.declared import declared
 from tidelog.log.rules.row_rules import RowRules
 from tidelog.log.rules.spark_work import SparkWork, spark_work
 
-__all__ = ["RowRules", "SparkWork", "spark_work"]
+__all__ = ["RowRules", "SparkWork", "declared", "spark_work"]

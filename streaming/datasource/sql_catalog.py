@@ -22,6 +22,7 @@ from pyspark.sql.types import StructField, StructType
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.read.table_reader import TableReader
+from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.read_options import split_names
@@ -105,11 +106,18 @@ def _described(
     """What Spark has to know of a table."""
     path, storage_options = place
     snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
-    configuration = snapshot.state.head.metadata.configuration
+    metadata = snapshot.state.head.metadata
+    configuration = metadata.configuration
+    defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
+    schema = spark_versions.columns_from_arrow(_nullable(snapshot.schema)).jsonValue()
+    for field in schema["fields"]:
+        if field["name"] in defaults:
+            # Spark fills in the first for DEFAULT. The second is what rows from before would have: here that is null.
+            field["metadata"] |= {"CURRENT_DEFAULT": defaults[field["name"]], "EXISTS_DEFAULT": "NULL"}
     return json.dumps(
         {
             "name": path,
-            "schema": spark_versions.columns_from_arrow(_nullable(snapshot.schema)).json(),
+            "schema": json.dumps(schema),
             "partitions": list(snapshot.partition_by),
             "properties": {"provider": "tidelog", "location": path, **configuration},
             "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},

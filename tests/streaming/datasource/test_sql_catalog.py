@@ -9,14 +9,18 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from tests.log.rules.support import default, ruled_table
 from tests.streaming.datasource.sql_tables import rows, small_table
 from tests.streaming.support import JVM_SOURCE, numbers_in
 from tidelog.log import Table
 from tidelog.log.errors import PredicateError, TableNotFoundError
+from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import register, sql
+from tidelog.streaming.spark_versions import INSTALLED
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
 
+FILLS = INSTALLED >= (4, 1)
 DELETES = "ON t.n = s.n WHEN MATCHED AND s.n = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET *"
 
 
@@ -49,6 +53,28 @@ def test_a_table_by_its_path(spark: SparkSession, table: Table) -> None:
     assert numbers_in(table.path) == [7]
     spark.sql(f"TRUNCATE TABLE {name}")
     assert rows(spark, f"SELECT * FROM {name}") == []
+
+
+@pytest.mark.oldest
+def test_defaults_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of the table, also where a statement leaves a column out; Spark 4.0 refuses that."""
+    path = str(tmp_path / "table")
+    fields = {"v": default("3 + 4"), "s": default("upper('s t')")}
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int32()), ("s", pa.string())])
+    ruled_table(schema, fields=fields, store=LocalStore(path))
+    name = f"tidelog.`{path}`"
+    merge = f"MERGE INTO {name} t USING (SELECT explode(array(1, 4)) AS k) s ON t.k = s.k WHEN MATCHED THEN UPDATE"
+    for text in (
+        f"INSERT INTO {name} VALUES (1, DEFAULT, NULL), (3, 3, 'x')",
+        f"INSERT INTO {name} (k) VALUES (2)" if FILLS else f"INSERT INTO {name} VALUES (2, DEFAULT, DEFAULT)",
+        f"UPDATE {name} SET v = DEFAULT WHERE k = 3",
+        f"{merge} SET s = DEFAULT WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, DEFAULT)",
+    ):
+        spark.sql(text)
+    found = Table.open(path).scan().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [
+        (1, 7, "S T"), (2, 7, "S T"), (3, 7, "x"), (4, 7, "S T")
+    ]  # fmt: skip
 
 
 def test_a_version_of_the_past(spark: SparkSession, table: Table) -> None:
