@@ -11,12 +11,14 @@ table(spark, "/data/events").compact("major")
 
 read(spark, "/data/events")
 lookup(spark, batch, "/data/customers", on=["customer_id"])
+capture.debezium(records, schema="id BIGINT, name STRING", keys=["id"])
 changes(spark, "/data/events", after=12)
 
-`sink/` is the sink; `datasource/` is `format("tidelog")`, with `feed_planning/` for its streams; `feed` is the change
-feed for a batch function; `jvm_reading/` is reading by Spark's own parquet reader; `executors/` is the work on Spark's
-executors, and `monitoring/` what a stream reports; `prometheus` exports it as metrics; `spark_versions` knows what
-differs between the versions of Spark.
+`sink/` is the sink; `capture/` makes rows for it of the change records of databases; `datasource/` is
+`format("tidelog")`, with `feed_planning/` for its streams; `feed` is the change feed for a batch function;
+`jvm_reading/` is reading by Spark's own parquet reader; `executors/` is the work on Spark's executors, and
+`monitoring/` what a stream reports; `prometheus` exports it as metrics; `spark_versions` knows what differs between the
+versions of Spark.
 
 Names are imported when they are first used: Spark's Python processes load only what they need. Without PySpark the
 import of this package is a PrerequisiteError, which is an ImportError, too.

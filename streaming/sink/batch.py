@@ -29,10 +29,11 @@ from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
+from tidelog.streaming.sink.captured import Captured, captured, without_control
 from tidelog.streaming.sink.dead_letters import apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
-from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
+from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.sink.target import BackgroundCheckpoint, Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 
@@ -115,30 +116,68 @@ class Batch:
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
                 self._transaction = self._begin_again()
-            with self._applicable() as frame:
+            few_files = brake is not None and brake.coalesce
+            with self._readable() as batch, self._applicable(batch) as frame:
                 with self._phases("collect"):
-                    writer = None if self._transaction is None else self._transaction.writer
-                    few_files = brake is not None and brake.coalesce
-                    choice = self._parts.writer_choice
-                    rows = rows_of_batch(self._settings, frame, choice, writer, few_files=few_files)
+                    rows = self._rows(frame, few_files=few_files)
+                    if batch is not None and batch.needs_table:
+                        rows = _WithTable(self, batch, frame, few_files=few_files)
                 return self._report(self._commit(rows), brake)
 
+    def rows_with_table(
+        self, batch: Captured, frame: DataFrame, transaction: Transaction, *, few_files: bool
+    ) -> BatchRows:
+        """The rows of a batch together with what they need of the table that the transaction is based on."""
+        table = self._target.table
+        if table is None:
+            raise AssertionError(self._identity)  # it was created for the transaction
+        keys = self._settings.keys_of(transaction.schema, transaction.properties)
+        whole = batch.completed(frame, keys, table.at(version=transaction.base_version))
+        return self._rows(whole, few_files=few_files)
+
+    def _rows(self, frame: DataFrame, *, few_files: bool) -> BatchRows:
+        writer = None if self._transaction is None else self._transaction.writer
+        return rows_of_batch(self._settings, frame, self._parts.writer_choice, writer, few_files=few_files)
+
     @contextmanager
-    def _applicable(self) -> Iterator[DataFrame]:
-        """The rows that can be applied, once the sink for the others has committed those."""
-        settings, transaction = self._settings, self._transaction
-        if settings.dead_letters is None:
-            yield self._frame
+    def _readable(self) -> Iterator[Captured | None]:
+        """The batch as change records, if the sink takes these. Raises DataError if one cannot be read or kept."""
+        settings = self._settings
+        if settings.captured is None:
+            yield None
             return
+        keys, _, _ = self._columns()
+        with captured(self._frame, keys) as batch:
+            if settings.dead_letters is None:
+                batch.require_read()
+            yield batch
+
+    def _columns(self) -> tuple[list[str], list[str], Sequence[str]]:
+        """The columns of the key, of the order and of partitions, of the table that is or will be."""
+        settings, transaction = self._settings, self._transaction
         schema = arrow_schema(self._frame) if transaction is None else transaction.schema
         properties = settings.properties if transaction is None else transaction.properties
         of_table = None if transaction is None else transaction.state.head.metadata.partition_columns
         partition_by = settings.partition_by if of_table is None else of_table
-        keys, order = settings.keys_of(schema, properties), settings.order_of(schema, properties)
-        with apart(self._frame, keys, order, partition_by) as (frame, others):
+        return settings.keys_of(schema, properties), settings.order_of(schema, properties), partition_by
+
+    @contextmanager
+    def _applicable(self, batch: Captured | None) -> Iterator[DataFrame]:
+        """The rows that can be applied, once the sink for the others has committed those."""
+        settings, transaction = self._settings, self._transaction
+        kept = {*(settings.captured or ()), *(() if transaction is None else transaction.schema.names)}
+        frame = self._frame if batch is None else batch.without(kept)
+        if settings.dead_letters is None:
+            if batch is not None and batch.has_left_out:
+                frame = batch.known(frame, self._columns()[0], transaction)
+            yield frame
+            return
+        keys, order, partition_by = self._columns()
+        with apart(frame, keys, order, partition_by) as parts:
+            rows, others = parts if batch is None else batch.told_apart(*parts, keys, transaction)
             with self._phases("dead_letters"):
                 settings.dead_letters(others, self._identity.batch_id)
-            yield frame
+            yield rows
 
     def _is_committed(self, transaction: Transaction | None) -> bool:
         """Whether the batch is in the table; `transaction` is on its newest version, None if there is no table yet.
@@ -200,7 +239,11 @@ class Batch:
         """Commit the rows, staging them again if a conflict requires it, or claim the sink's name."""
         path = self._settings.path
         if self._transaction is None:
-            self._target.create(self._frame)
+            self._target.create(
+                self._frame
+                if self._settings.captured is None
+                else without_control(self._frame, self._settings.captured)
+            )
             self._transaction = self._begin_again()
         is_claimed = self._ledger.is_claimed(self._transaction.transactions)
         commit = run_statement(lambda: self._commit_once(rows), path)
@@ -296,6 +339,24 @@ class Batch:
         if commit:
             self._parts.writer_choice.wrote(report.rows, report.bytes)
         return report
+
+
+class _WithTable:
+    """The rows of a batch that are complete only with rows of the table; each time they are staged, with its own."""
+
+    def __init__(self, batch: Batch, captured: Captured, frame: DataFrame, *, few_files: bool) -> None:
+        self.count = 0
+        self.writer = SPARK
+        self._batch = batch
+        self._captured = captured
+        self._frame = frame
+        self._few_files = few_files
+
+    def stage(self, transaction: Transaction) -> None:
+        """See BatchRows."""
+        rows = self._batch.rows_with_table(self._captured, self._frame, transaction, few_files=self._few_files)
+        rows.stage(transaction)
+        self.count, self.writer = rows.count, rows.writer
 
 
 @contextmanager

@@ -47,6 +47,7 @@ _DEFAULTS: dict[str, object] = {
     "throttle": None,
     "checkpoint": None,
     "dead_letters": None,
+    "captured": None,
 }
 
 
@@ -75,6 +76,7 @@ class SinkSettings:
     throttle: Throttle | None
     checkpoint: str | None
     dead_letters: Callable[[DataFrame, int], None] | None
+    captured: tuple[str, ...] | None
 
     def __repr__(self) -> str:
         """The call of Sink with these arguments, without its defaults and its storage options."""
@@ -130,6 +132,8 @@ class SinkSettings:
                 f"columns={PARTIAL!r} needs mode={UPSERT!r}, and the driver writes such a batch",
                 advice=f"pass mode={UPSERT!r}, and leave writer out",
             )
+        if self.captured is not None and self.mode != UPSERT:
+            raise ConfigurationError(f"captured needs mode={UPSERT!r}", advice="use tidelog.streaming.capture.sink")
         if self.delete_where is not None:
             predicate.require_syntax(self.delete_where)
         if self.keys or self.other_keys:  # as in a table that the sink creates, whose columns are not known yet
@@ -177,6 +181,7 @@ def sink_settings(
     properties: Mapping[str, object] | None,
     storage_options: Mapping[str, str] | None,
     checkpoint: str | None,
+    captured: Sequence[str] | None,
     **as_given: Any,
 ) -> SinkSettings:
     """The normalised arguments. Raises ConfigurationError or PredicateError for one that is invalid."""
@@ -188,6 +193,7 @@ def sink_settings(
         properties=table_properties.validate(properties or {}),
         storage_options=storage_options,
         checkpoint=_checkpoint(checkpoint, storage_options),
+        captured=None if captured is None else _names("captured", captured),
         **as_given,
     )
 

@@ -77,6 +77,8 @@ class Sink:
             with a null key, and all rows of a key of which none is the newest. It gets them with a column `_reason`,
             before this sink commits the others. By default such a batch is a SchemaMismatchError or a
             DuplicateKeyError, and the stream stops.
+        captured: Upsert only: the batches are change records that `tidelog.streaming.capture` made, and of their
+            columns besides `_order` a new table has these. `capture.sink` sets it, and what goes with it.
 
     Attributes:
         last: The BatchReport of the newest batch that succeeded; None before the first.
@@ -114,6 +116,7 @@ class Sink:
         throttle: Throttle | None = None,
         checkpoint: str | None = None,
         dead_letters: Sink | None = None,
+        captured: Sequence[str] | None = None,
     ) -> None:
         require_spark()
         _require_dead_letters(dead_letters, path)
@@ -136,6 +139,7 @@ class Sink:
             throttle=throttle,
             checkpoint=checkpoint,
             dead_letters=dead_letters,
+            captured=captured,
         )
         if checkpoint is None:  # else it can be for Spark Connect, which needs no Java in this process
             require_jvm()

@@ -1,0 +1,17 @@
+"""Change data capture: the records that a database's changes are sent as, as rows for a sink.
+
+from tidelog.streaming import capture
+
+rows = capture.debezium(records, schema="id BIGINT, name STRING", keys=["id"])
+sink = capture.sink("/data/customers", keys=["id"], dead_letters="/data/customers-dead")
+query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/_cp").start()
+
+`debezium` reads a format. `changes` makes rows of its changes, `values` the values of their columns, `order` the text
+by which they are compared; `schemas` knows what a schema can be given as, and
+`captured_sink` is the sink.
+"""
+
+from tidelog.streaming.capture.captured_sink import sink
+from tidelog.streaming.capture.debezium import debezium
+
+__all__ = ["debezium", "sink"]

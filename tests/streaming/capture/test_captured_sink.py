@@ -1,0 +1,99 @@
+"""The sink of change records: dead letters, left-out values, truncates, and which columns a table gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, run
+from tests.streaming.support import refused
+from tidelog.log import Table
+from tidelog.log.errors import DataError
+from tidelog.streaming import Sink, capture
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id BIGINT, name STRING, note STRING"
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    return Topic(tmp_path / "topic")
+
+
+@pytest.fixture(params=["driver", "spark"])
+def writer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def rows_of(topic: Topic, spark: SparkSession) -> DataFrame:
+    return capture.debezium(topic.stream(spark), schema=SCHEMA, keys=["id"])
+
+
+def sink_of(tmp_path: Path, writer: str = "auto", **options: Any) -> Sink:
+    options = {"dead_letters": str(tmp_path / "dead"), **options}
+    return capture.sink(str(tmp_path / "table"), keys=["id"], writer=writer, **options)
+
+
+def contents(tmp_path: Path, name: str = "table", columns: tuple[str, ...] = ("id", "name", "note")) -> list[Any]:
+    rows = Table.open(str(tmp_path / name)).scan(columns=list(columns)).to_arrow().to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=str)
+
+
+def row(number: int, name: str | None = None, note: str | None = None) -> dict[str, Any]:
+    return {"id": number, "name": name, "note": note}
+
+
+def test_a_stream_follows_the_table(spark: SparkSession, topic: Topic, tmp_path: Path, writer: str) -> None:
+    topic.put(envelope("r", row(1, "one"), lsn=10), envelope("r", row(2, "two"), lsn=10))
+    topic.put(
+        envelope("u", row(1, "uno", "x"), lsn=12), envelope("d", before=row(2), lsn=13), None,
+        envelope("u", row(4, "four"), row(3), lsn=14), envelope("c", row(3, "three"), lsn=11),
+    )  # fmt: skip
+    run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
+    assert contents(tmp_path) == [(1, "uno", "x"), (4, "four", None)]
+    table = Table.open(str(tmp_path / "table"))
+    assert table.schema.names == ["id", "name", "note", "_order"]
+    assert table.properties["tidelog.orderBy"] == "_order"
+    assert contents(tmp_path, "dead") == []
+
+
+def test_what_cannot_be_read_is_a_dead_letter(spark: SparkSession, topic: Topic, tmp_path: Path, writer: str) -> None:
+    topic.put(envelope("c", row(1, "one"), lsn=5), b"{not json", envelope("c", {"id": "x"}, lsn=6))
+    run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
+    assert contents(tmp_path) == [(1, "one", None)]
+    reasons = dict(contents(tmp_path, "dead", ("_reason", "_raw")))
+    assert reasons["the record is not JSON"] == b"{not json"
+    assert "the column id: x does not fit bigint exactly" in reasons
+
+
+def test_without_dead_letters_it_is_an_error(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.put(envelope("c", row(1, "one"), lsn=5), b"{not json")
+    error = refused(rows_of(topic, spark), sink_of(tmp_path, dead_letters=None), tmp_path / "cp", DataError)
+    assert "1 change records of the batch cannot be applied; of one of them the record is not JSON" in error.message
+
+
+def test_a_left_out_value_stays(spark: SparkSession, topic: Topic, tmp_path: Path, writer: str) -> None:
+    topic.put(envelope("c", row(1, "one", "long"), lsn=5), envelope("c", row(2, "two", "other"), lsn=5))
+    topic.put(
+        envelope("u", row(1, "uno", PLACEHOLDER), lsn=6),
+        envelope("u", row(2, "zwei", "changed"), lsn=7), envelope("u", row(2, "due", PLACEHOLDER), lsn=8),
+        envelope("c", row(3, "three", "in the batch"), lsn=9), envelope("u", row(3, "drei", PLACEHOLDER), lsn=10),
+        envelope("u", row(4, "nobody", PLACEHOLDER), lsn=11),
+    )  # fmt: skip
+    run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
+    assert contents(tmp_path) == [(1, "uno", "long"), (2, "due", "changed"), (3, "drei", "in the batch")]
+    (letter,) = contents(tmp_path, "dead", ("id", "_reason"))
+    assert letter[0] == 4
+    assert "left out the value of note" in letter[1]
+
+
+def test_a_truncate_deletes_what_is_older(spark: SparkSession, topic: Topic, tmp_path: Path, writer: str) -> None:
+    topic.put(envelope("c", row(1, "one"), lsn=5), envelope("c", row(2, "two"), lsn=20))
+    topic.put(envelope("c", row(3, "three"), lsn=6), envelope("t", lsn=10), envelope("c", row(4, "four"), lsn=11))
+    topic.put(envelope("u", row(1, "late"), lsn=8), envelope("u", row(3, "late"), lsn=9))
+    run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
+    assert contents(tmp_path) == [(2, "two", None), (4, "four", None)]
