@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.streaming.capture.changes import CHANGE, PLACEHOLDER, ChangeRows
-from tidelog.streaming.capture.order import BY_POSITION, debezium_order, require_epoch
+from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
 from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
@@ -25,6 +25,7 @@ from tidelog.streaming.capture.values import (
     is_object,
     json_path,
     part_of,
+    require_option,
 )
 from tidelog.streaming.sink.captured import DELETES, TRUNCATES, UPSERTS
 
@@ -60,6 +61,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_epoch(epoch)
     columns = struct_of(schema)
     names = keys_of(keys, schema, columns)
+    require_option("order", order, ORDERS)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)
     changes = _changes(_records(frame, value), names, order, epoch)

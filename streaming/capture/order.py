@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.capture.values import part_of, require_option
+from tidelog.streaming.capture.values import part_of
 
 BY_POSITION, BY_TIME = ORDERS = ("position", "time")
 _MOST_EPOCHS = 256
@@ -45,7 +45,6 @@ def hexadecimal(number: Column, width: int = 16) -> Column:
 
 def debezium_order(source: Column, operation: Column, order: str, epoch: int, offset: Column | None) -> Column:
     """The order of a Debezium record, by the variant `source`; null if that has no position."""
-    require_option("order", order, ORDERS)
     snapshot = part_of(source, "$.snapshot", "string")
     is_change = (operation != "r") & F.coalesce(snapshot.isin("false"), F.lit(True))  # noqa: FBT003 - a value
     time = _nanoseconds(source)

@@ -271,7 +271,7 @@ def _decimal_text(value: Column, meaning: Meaning, scale: Column) -> Column:
 
 
 def _with_scale(unscaled: Column, scale: Column) -> Column:
-    return F.concat(unscaled.cast("string"), F.lit("E"), (-scale).cast("string"))
+    return F.concat(unscaled, F.lit("E"), (-scale).cast("string"))
 
 
 def _plain_text(number: Column) -> Column:
@@ -289,7 +289,7 @@ def _plain_text(number: Column) -> Column:
 
 
 def _unscaled(text: Column) -> Column:
-    """The whole number that bytes in base64 are: two's complement, the greatest byte first, up to 38 digits."""
+    """The whole number, in digits, that bytes in base64 are: two's complement, the greatest byte first."""
     return let(F.hex(_bytes(text)), _whole_number)
 
 
@@ -303,9 +303,10 @@ def _whole_number(digits: Column) -> Column:
         group = F.conv(F.substring(padded, 8 * place + 1, 8), 16, 10).try_cast(whole)
         group = F.when(is_negative, F.lit(2**32 - 1).cast(whole) - group).otherwise(group)
         number = F.try_add(F.try_multiply(number, F.lit(2**32).cast(whole)), group)
-    # The bits of a negative number, turned over, are one less than its amount.
-    negative = -F.try_add(number, F.lit(1).cast(whole))
-    return F.when(F.length(digits).between(2, 32), F.when(is_negative, negative).otherwise(number))
+    # The bits of a negative number, turned over, are one less than its amount. Spark's minus rounds to 34 digits.
+    negative = F.concat(F.lit("-"), F.try_add(number, F.lit(1).cast(whole)).cast("string"))
+    text = F.when(is_negative, negative).otherwise(number.cast("string"))
+    return F.when(F.length(digits).between(2, 32), text)
 
 
 def _bytes(text: Column) -> Column:
