@@ -1,4 +1,4 @@
-"""Change data capture: the records that a database's changes are sent as, as rows for a sink.
+"""RowChange data capture: the records that a database's changes are sent as, as rows for a sink.
 
 from tidelog.streaming import capture
 

@@ -1,138 +1,304 @@
 """Changes of any format as rows for a sink: the columns of a schema, and what the sink has to know beside them.
 
-A format gives a frame with a row for each change and the columns of `CHANGE`. The rest is the same for all of them:
-values become values of their columns, and a change with one that does not fit becomes a dead letter.
+Records are from_json by Python in Spark's tasks, in Arrow's batches: Spark's own functions keep neither the digits of
+numbers nor whether a column is missing, and what comes closest to them, variants and functions of higher order, takes
+twenty times as long. What an upsert writes goes through Python in any case.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from pyspark.sql import Column, DataFrame
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
+from tidelog.log.errors import SchemaMismatchError
+from tidelog.streaming import spark_versions
 from tidelog.streaming.capture.values import (
+    ADAPTIVE,
+    MICROS,
     Encoding,
     Meaning,
-    as_text,
-    is_given,
-    json_path,
-    needs_meaning,
-    part_of,
-    typed_value,
+    MisfitError,
+    Reader,
+    as_json,
+    from_json,
+    reader_of,
+    value_shown,
 )
-from tidelog.streaming.sink.captured import (
-    DELETES,
-    OPERATION,
-    ORDER,
-    RAW,
-    TRANSACTION,
-    UNCHANGED,
-    UPSERTS,
-)
+from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.sink.captured import DELETES, OPERATION, ORDER, RAW, TRANSACTION, UNCHANGED, UPSERTS
 from tidelog.streaming.sink.dead_letters import REASON
 
 PLACEHOLDER = "__debezium_unavailable_value"
+_CONTROL = StructType(
+    [
+        StructField(OPERATION, StringType()),
+        StructField(ORDER, StringType()),
+        StructField(TRANSACTION, StringType()),
+        StructField(UNCHANGED, ArrayType(StringType())),
+        StructField(REASON, StringType()),
+        StructField(RAW, BinaryType()),
+    ]
+)
+_EXACT_TEXT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_MISSING = object()
 
-# The columns that a format gives for each change: `data` is a variant, `declared` what the record's schema says of its
-# columns, and `unit` that of timestamps in a record without one.
-CHANGE = ("op", "data", "declared", "unit", "order", "transaction", "reason", "raw")
-_SHOWN = 60
+
+class RowChange(NamedTuple):
+    """One change: `data` is its row, or with `op` DELETES at least the key, `before` the row before it, if known.
+
+    `declared` is what the record's schema says of the columns, and `unit` that of timestamps in a record without one.
+    A record that cannot be read has a `reason`, and no `op`.
+    """
+
+    op: str | None
+    data: Mapping[str, Any]
+    order: str | None = None
+    transaction: str | None = None
+    before: Mapping[str, Any] | None = None
+    declared: Mapping[str, Meaning] | None = None
+    unit: str = MICROS
+    reason: str | None = None
+
+
+def unread(reason: str) -> list[RowChange]:
+    """What becomes of a record that cannot be read."""
+    return [RowChange(None, {}, reason=reason)]
+
+
+class RecordFormat(Protocol):
+    """A format of change records. It is sent to Spark's tasks."""
+
+    def changes(self, body: Any, declared: Mapping[str, Meaning] | None, offset: int | None) -> Iterable[RowChange]:
+        """The changes of a record, given what it says without its schema; none if it tells of no row."""
+
+
+class _Wrapped(msgspec.Struct):
+    """A record with its schema, neither of them from_json."""
+
+    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+
+
+@lru_cache(maxsize=64)
+def _declared(schema: bytes) -> Mapping[str, Meaning]:
+    """What a record's schema says of the columns of `after`, or of all if there is no such field."""
+    whole = from_json(schema)
+    fields = whole.get("fields") if isinstance(whole, dict) else None
+    for of in fields or ():
+        if isinstance(of, dict) and of.get("field") == "after":
+            return {str(part.get("field")): part for part in of.get("fields") or ()}
+    return {}
+
+
+def parsed(content: bytes) -> tuple[Any, Mapping[str, Meaning] | None]:
+    """A record without its schema, and what the schema says. Raises ValueError if it is not JSON."""
+    try:
+        wrapped = _WRAPPED.decode(content)
+    except msgspec.ValidationError:
+        return from_json(content), None
+    if isinstance(wrapped.schema, msgspec.Raw) and isinstance(wrapped.payload, msgspec.Raw):
+        return from_json(bytes(wrapped.payload)), _declared(bytes(wrapped.schema))
+    return from_json(content), None
+
+
+class _Column(NamedTuple):
+    name: str
+    nullable: bool
+    is_key: bool
+    unit: str
+    kind: str
+    read: Reader
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The schema and the key of the rows, and how their values are written."""
+    """The schema and the key of the rows, and how the records are written."""
 
     schema: StructType
     keys: Sequence[str]
     encoding: Encoding
-    placeholder: str = PLACEHOLDER
-    has_meaning: bool = False
+    format: RecordFormat
+    placeholder: str = ""
 
-    def of(self, changes: DataFrame) -> DataFrame:
-        """A row for each change, with the columns of the schema and those of CONTROL."""
-        places = range(len(self.schema))
-        variants = [F.col(f"v{place}") for place in places]
-        # Each step is a projection of its own, so that what several columns need is computed once.
-        held = changes.select(
-            *CHANGE,
-            *(part_of(F.col("data"), json_path(of.name)).alias(f"v{place}") for place, of in enumerate(self.schema)),
-        )
-        is_row = F.col("op") == UPSERTS
-        placeholders = _placeholders(self.placeholder)
-        left_out = [
-            F.lit(False)  # noqa: FBT003 - a value
-            if of.name in self.keys
-            else is_row & F.coalesce(as_text(value).isin(placeholders), F.lit(False))  # noqa: FBT003 - a value
-            for of, value in zip(self.schema, variants, strict=True)
+    def of(self, frame: DataFrame, value: str) -> DataFrame:
+        """A row for each change of the records in a frame, with the columns of the schema and of the sink."""
+        variants = [of.name for of in self.schema if isinstance(of.dataType, VariantType)]
+        columns = [
+            StructField(of.name, StringType() if of.name in variants else of.dataType, True)  # noqa: FBT003 - Spark's signature
+            for of in self.schema
         ]
-        held = held.select("*", *(column.alias(f"u{place}") for place, column in enumerate(left_out)))
-        typed = []
+        rows = _records(frame, value).mapInArrow(self.batches(), StructType([*columns, *_CONTROL]))
+        # The tasks have made sure that it is JSON.
+        return rows.withColumns({name: F.parse_json(quoted(name)) for name in variants}) if variants else rows
+
+    def batches(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """The function for Spark's tasks."""
+        columns = [
+            StructField(of.name, StringType() if isinstance(of.dataType, VariantType) else of.dataType)
+            for of in self.schema
+        ]
+        types = spark_versions.columns_to_arrow(StructType([*columns, *_CONTROL]))
+        self.columns(types)  # raises here what would be raised there
+        return _Task(self, types)
+
+    def columns(self, types: pa.Schema) -> list[_Column]:
+        """How each column is read; `types` begins with theirs. Raises ConfigurationError."""
+        found = []
         for place, of in enumerate(self.schema):
-            found = typed_value(variants[place], of.dataType, self._meaning(of))
-            applies = F.lit(True) if of.name in self.keys else is_row & ~F.col(f"u{place}")  # noqa: FBT003 - a value
-            typed.append(F.when(applies, found).alias(f"t{place}"))
-        held = held.select("*", *typed)
-        problems = []
-        for place, of in enumerate(self.schema):
-            is_key = of.name in self.keys
-            applies = F.col("op").isin(UPSERTS, DELETES) if is_key else is_row & ~F.col(f"u{place}")
-            problems.append(F.when(applies, _problem(of, variants[place], F.col(f"t{place}"), is_key=is_key)))
-        unchanged = [F.when(F.col(f"u{place}"), F.lit(of.name)) for place, of in enumerate(self.schema)]
-        rows = held.select(
-            *(F.col(f"t{place}").alias(of.name) for place, of in enumerate(self.schema)),
-            F.col("op").alias(OPERATION),
-            F.col("order").alias(ORDER),
-            F.col("transaction").alias(TRANSACTION),
-            F.array_compact(F.array(*unchanged)).alias(UNCHANGED),
-            F.coalesce(F.col("reason"), *problems).alias(REASON),
-            F.col("raw").alias(RAW),
+            name, is_variant = of.name, isinstance(of.dataType, VariantType)
+            read = _variant if is_variant else reader_of(name, types.field(place).type, self.encoding)
+            unit = self.encoding.units.get(name, self.encoding.unit)
+            found.append(_Column(name, of.nullable, name in self.keys, unit, of.dataType.simpleString(), read))
+        return found
+
+
+def _variant(value: Any, meaning: Meaning, unit: str) -> str:  # noqa: ARG001 - as all readers
+    """JSON, which a column of a database holds as text."""
+    if type(value) is not str:
+        return as_json(value)
+    try:
+        from_json(value)
+    except ValueError as error:
+        raise MisfitError from error
+    return value
+
+
+def _records(frame: DataFrame, value: str) -> DataFrame:
+    """The records with a value, as JSON in bytes, and their offsets, if there are some."""
+    known = {name.lower(): name for name in frame.columns}
+    if value.lower() not in known:
+        raise SchemaMismatchError(
+            f"the frame lacks the column {value!r} with the records",
+            advice=f"pass value=, one of {', '.join(frame.columns)}",
+            column=value,
         )
-        return rows.withColumn(RAW, F.when(F.col(REASON).isNotNull(), F.col(RAW)))
-
-    def _meaning(self, of: StructField) -> Meaning:
-        own = self.encoding.units.get(of.name, self.encoding.unit)
-        usual = F.col("unit") if own == "adaptive" else F.lit(own)
-        if not self.has_meaning or not needs_meaning(of.dataType):
-            return Meaning(self.encoding, None, usual)
-        declared = F.filter(F.col("declared"), lambda column: column["field"] == of.name)
-        return Meaning(self.encoding, F.try_element_at(declared, F.lit(1)), usual)
-
-
-def _problem(of: StructField, value: Column, found: Column, *, is_key: bool) -> Column:
-    """Why a value does not fit its column; null if it does."""
-    name = of.name
-    shown = F.concat(
-        F.substring(as_text(value), 1, _SHOWN), F.when(F.length(as_text(value)) > _SHOWN, "...").otherwise("")
-    )
-    text = F.concat(F.lit(f"the column {name}: "), shown, F.lit(f" does not fit {of.dataType.simpleString()} exactly"))
-    problem = F.when(is_given(value) & found.isNull(), text)
-    if is_key or not of.nullable:
-        kind = "is of the key" if is_key else "is NOT NULL"
-        problem = problem.when(value.isNull(), F.lit(f"the column {name}, which {kind}, is missing"))
-        problem = problem.when(F.is_variant_null(value), F.lit(f"the column {name}, which {kind}, is null"))
-    return problem
+    name = known[value.lower()]
+    kind, column = frame.schema[name].dataType, frame[quoted(name)]
+    if isinstance(kind, StructType):
+        content = F.to_json(column, _EXACT_TEXT).cast("binary")
+    elif isinstance(kind, BinaryType | StringType):
+        content = column.cast("binary")
+    else:
+        raise SchemaMismatchError(
+            f"the column {name!r} is {kind.simpleString()}, not bytes, text or a struct of envelopes",
+            advice="pass the column with the records' values as value=",
+            column=name,
+        )
+    offset = frame["offset"].cast("bigint") if "offset" in known else F.lit(None).cast("bigint")
+    return frame.where(column.isNotNull()).select(content.alias("content"), offset.alias("offset"))
 
 
-def _placeholders(text: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Task:
+    rows: ChangeRows
+    types: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        builder = _Builder(self.rows, self.types)
+        for batch in batches:
+            yield builder.built(batch)
+
+
+class _Builder:
+    def __init__(self, rows: ChangeRows, types: pa.Schema) -> None:
+        self._format = rows.format
+        self._types = types
+        self._columns = rows.columns(types)
+        texts, lists, maps = _placeholders(rows.placeholder)
+        self._texts, self._lists, self._maps = texts, lists, maps
+
+    def built(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of some records."""
+        columns: list[list[Any]] = [[] for _ in self._types]
+        for content, offset in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            for change in self._changes(content, offset):
+                self._add(columns, change, content)
+        arrays = [pa.array(values, of.type) for values, of in zip(columns, self._types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._types)
+
+    def _changes(self, content: bytes, offset: int | None) -> Iterable[RowChange]:
+        try:
+            body, declared = parsed(content)
+        except (ValueError, RecursionError) as error:
+            return unread(f"the record is not JSON: {error}")
+        return self._format.changes(body, declared, offset)
+
+    def _add(self, columns: list[list[Any]], change: RowChange, content: bytes) -> None:
+        reason, unchanged = change.reason, []
+        for values, column in zip(columns, self._columns, strict=False):
+            found = None
+            if change.op == UPSERTS or (change.op == DELETES and column.is_key):
+                value = change.data.get(column.name, _MISSING)
+                if change.op == UPSERTS and not column.is_key and self._is_left_out(value):
+                    value = _MISSING if change.before is None else change.before.get(column.name, _MISSING)
+                    if value is _MISSING or value is None or self._is_left_out(value):
+                        unchanged.append(column.name)
+                        values.append(None)
+                        continue
+                try:
+                    found = self._read(column, change, value)
+                except MisfitError as error:
+                    reason = reason or str(error)
+            values.append(found)
+        control = (change.op, change.order, change.transaction, unchanged, reason, None if reason is None else content)
+        for values, value in zip(columns[len(self._columns) :], control, strict=True):
+            values.append(value)
+
+    def _read(self, column: _Column, change: RowChange, value: Any) -> Any:
+        """The value of a column. Raises MisfitError with a reason."""
+        if value is None or value is _MISSING:
+            if column.is_key or not column.nullable:
+                kind = "is of the key" if column.is_key else "is NOT NULL"
+                state = "null" if value is None else "missing"
+                raise MisfitError(f"the column {column.name}, which {kind}, is {state}")
+            return None
+        meaning = None if change.declared is None else change.declared.get(column.name)
+        unit = change.unit if column.unit == ADAPTIVE else column.unit
+        try:
+            return column.read(value, meaning, unit)
+        except (MisfitError, ValueError, ArithmeticError, AttributeError, TypeError) as error:
+            text = f"the column {column.name}: {value_shown(value)} does not fit {column.kind} exactly"
+            raise MisfitError(text) from error
+
+    def _is_left_out(self, value: Any) -> bool:
+        """Whether the source says that it left a value out."""
+        if type(value) is str:
+            return value in self._texts
+        if type(value) is list:
+            return value in self._lists
+        return type(value) is dict and value in self._maps
+
+
+def _placeholders(text: str) -> tuple[set[str], list[list[Any]], list[dict[str, str]]]:
     """How Debezium writes that it left out a value: as a text, bytes, and in lists of these, numbers and UUIDs."""
     if not text:
-        return []
+        return set(), [], []
     content = text.encode()
     coded = base64.b64encode(content).decode()
-    digest = bytearray(hashlib.md5(content, usedforsecurity=False).digest())
-    uuid = UUID(bytes=bytes(digest), version=3)
-    lists = [[text], [coded], [str(uuid)], list(content)]
-    return [
-        text,
-        coded,
-        *(json.dumps(found, separators=(",", ":")) for found in lists),
-        json.dumps({text: text}, separators=(",", ":")),
-    ]
+    uuid = UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3)
+    return {text, coded, f'{{"{text}":"{text}"}}'}, [[text], [coded], [str(uuid)], list(content)], [{text: text}]

@@ -12,15 +12,20 @@ Each part has a fixed width. A text is a function of the record alone, so a reco
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.capture.values import part_of
+from tidelog.streaming.capture.values import MisfitError, from_json
 
 BY_POSITION, BY_TIME = ORDERS = ("position", "time")
 _MOST_EPOCHS = 256
-_LSN = r"^[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}$"
+_MOST = 2**63
+_LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}", re.ASCII)
+_SCN = re.compile(r"\d{1,20}", re.ASCII)
+_FILE = re.compile(r".*\.(\d{1,9})", re.ASCII)
+_STEPS = {"ts_ns": 1, "ts_us": 1_000, "ts_ms": 1_000_000}
 
 
 def require_epoch(epoch: int) -> None:
@@ -29,83 +34,102 @@ def require_epoch(epoch: int) -> None:
         raise ConfigurationError(f"epoch={epoch!r} is not a whole number from 0 to 255", advice="begin with 0")
 
 
-def order_of(epoch: int, major: Column, is_change: Column, minor: Column, offset: Column | None) -> Column:
-    """The order of a record; null if its position is."""
-    number = F.lit("000000000000") if offset is None else hexadecimal(F.coalesce(offset, F.lit(0)), 12)
-    rank = F.when(is_change, "1").otherwise("0")
-    dot = F.lit(".")
-    return F.concat(F.lit(f"{epoch:02X}"), dot, major, dot, rank, dot, minor, dot, number)
+def order_text(epoch: int, major: str, minor: str, offset: int | None, *, is_change: bool) -> str:
+    """The order of a record."""
+    return f"{epoch:02X}.{major}.{is_change:d}.{minor}.{offset or 0:012X}"
 
 
-def hexadecimal(number: Column, width: int = 16) -> Column:
-    """A number from 0 on, in a fixed width; null for one below."""
-    whole = number.try_cast("bigint")
-    return F.when(whole >= 0, F.lpad(F.hex(whole), width, "0"))
+def number_text(value: Any, width: int = 16) -> str:
+    """A whole number from 0 on in a fixed width. Raises MisfitError for what is none."""
+    if type(value) is str and _SCN.fullmatch(value):
+        value = int(value)
+    if type(value) is not int or not 0 <= value < _MOST or value >= 16**width:
+        raise MisfitError
+    return f"{value:0{width}X}"
 
 
-def debezium_order(source: Column, operation: Column, order: str, epoch: int, offset: Column | None) -> Column:
-    """The order of a Debezium record, by the variant `source`; null if that has no position."""
-    snapshot = part_of(source, "$.snapshot", "string")
-    is_change = (operation != "r") & F.coalesce(snapshot.isin("false"), F.lit(True))  # noqa: FBT003 - a value
-    time = _nanoseconds(source)
-    positions = [(hexadecimal(time), F.lit(""))]
-    conditions = [F.lit(True)]  # noqa: FBT003 - a value
-    if order == BY_POSITION:
-        by_connector = {
-            ("postgresql",): _postgresql(source, is_change),
-            ("mysql", "mariadb"): _mysql(source),
-            ("sqlserver",): _sql_server(source),
-            ("oracle",): _oracle(source),
-        }
-        connector = part_of(source, "$.connector", "string")
-        positions = [*by_connector.values(), *positions]
-        conditions = [*(connector.isin(*names) for names in by_connector), *conditions]
-    found = F.lit(None).cast("string")
-    for condition, (major, minor) in reversed(list(zip(conditions, positions, strict=True))):
-        found = F.when(condition, order_of(epoch, major, is_change, minor, offset)).otherwise(found)
-    return found
+def debezium_order(source: Mapping[str, Any], operation: str, order: str, epoch: int, offset: int | None) -> str | None:
+    """The order of a Debezium record, by its `source`; None if that has no position."""
+    is_change = operation != "r" and source.get("snapshot") in (None, False, "false")
+    try:
+        position = _POSITIONS.get(str(source.get("connector"))) if order == BY_POSITION else None
+        major, minor = _time(source) if position is None else position(source, is_change)
+    except MisfitError:
+        return None
+    return order_text(epoch, major, minor, offset, is_change=is_change)
 
 
-def _nanoseconds(source: Column) -> Column:
-    nanos, micros, millis = (part_of(source, f"$.ts_{unit}", "bigint") for unit in ("ns", "us", "ms"))
-    thousand, million = F.lit(1000).cast("bigint"), F.lit(1_000_000).cast("bigint")
-    return F.coalesce(nanos, F.try_multiply(micros, thousand), F.try_multiply(millis, million))
+def _time(source: Mapping[str, Any]) -> tuple[str, str]:
+    for name, step in _STEPS.items():
+        value = source.get(name)
+        if type(value) is int:
+            return number_text(value * step), ""
+    raise MisfitError
 
 
-def _postgresql(source: Column, is_change: Column) -> tuple[Column, Column]:
+def _postgresql(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # noqa: FBT001 - as all positions
     """A transaction's changes are written to the log before it commits, and are sent after it has.
 
     So a change can have a smaller `lsn` than a snapshot that did not see it. `sequence` begins with the commit that was
     sent before the change.
     """
-    lsn = part_of(source, "$.lsn", "bigint")
-    sequence = F.try_parse_json(part_of(source, "$.sequence", "string"))
-    before = part_of(sequence, "$[0]", "string").try_cast("bigint")
-    known = F.coalesce(lsn, F.when(~is_change, F.lit(0).cast("bigint")))
-    return hexadecimal(F.when(known.isNotNull(), F.greatest(known, before))), hexadecimal(known)
+    lsn = source.get("lsn")
+    if lsn is None and not is_change:
+        lsn = 0
+    before = 0
+    sequence = source.get("sequence")
+    if isinstance(sequence, str):
+        try:
+            parts = from_json(sequence)
+        except ValueError:
+            parts = None
+        if isinstance(parts, list) and parts and parts[0] is not None:
+            before = int(number_text(parts[0]), 16)
+    return number_text(max(int(number_text(lsn), 16), before)), number_text(lsn)
 
 
-def _mysql(source: Column) -> tuple[Column, Column]:
-    number = F.regexp_extract(part_of(source, "$.file", "string"), r"\.(\d+)$", 1).try_cast("bigint")
-    major = F.concat(hexadecimal(number, 8), hexadecimal(part_of(source, "$.pos", "bigint")))
-    return major, hexadecimal(F.coalesce(part_of(source, "$.row", "bigint"), F.lit(0)), 8)
+def _mysql(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # noqa: ARG001, FBT001 - as all positions
+    return file_position(source.get("file"), source.get("pos")), number_text(source.get("row") or 0, 8)
 
 
-def _sql_server(source: Column) -> tuple[Column, Column]:
-    def digits(name: str) -> Column:
-        text = part_of(source, f"$.{name}", "string")
-        return F.when(text.rlike(_LSN), F.upper(F.translate(text, ":", "")))
-
-    change = F.coalesce(digits("change_lsn"), F.lit("0" * 20))
-    event = hexadecimal(F.coalesce(part_of(source, "$.event_serial_no", "bigint"), F.lit(0)), 8)
-    return digits("commit_lsn"), F.concat(change, event)
+def file_position(file: Any, position: Any) -> str:
+    """A position in MySQL's log, by the number of its file. Raises MisfitError."""
+    found = _FILE.fullmatch(file) if isinstance(file, str) else None
+    if not found:
+        raise MisfitError
+    return number_text(int(found[1]), 8) + number_text(position)
 
 
-def _oracle(source: Column) -> tuple[Column, Column]:
-    def number(name: str) -> Column:
-        text = part_of(source, f"$.{name}", "string")
-        return F.when(text.rlike(r"^\d{1,20}$"), F.lpad(text, 20, "0"))
+def _sql_server(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # noqa: ARG001, FBT001 - as all positions
+    change = source.get("change_lsn")
+    event = number_text(source.get("event_serial_no") or 0, 8)
+    return _lsn(source.get("commit_lsn")), ("0" * 20 if change is None else _lsn(change)) + event
 
-    scn = number("scn")
-    event = hexadecimal(F.coalesce(part_of(source, "$.ssn", "bigint"), F.lit(0)), 8)
-    return F.coalesce(number("commit_scn"), scn), F.concat(scn, event)
+
+def _lsn(value: Any) -> str:
+    if not isinstance(value, str) or not _LSN.fullmatch(value):
+        raise MisfitError
+    return value.replace(":", "").upper()
+
+
+def _oracle(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # noqa: ARG001, FBT001 - as all positions
+    scn, commit = source.get("scn"), source.get("commit_scn")
+    if commit is None:
+        commit = scn
+    return _scn(commit), _scn(scn) + number_text(source.get("ssn") or 0, 8)
+
+
+def _scn(value: Any) -> str:
+    text = str(value)
+    if not _SCN.fullmatch(text):
+        raise MisfitError
+    return text.rjust(20, "0")
+
+
+_POSITIONS = {
+    "postgresql": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+    "sqlserver": _sql_server,
+    "oracle": _oracle,
+}

@@ -13,7 +13,6 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
-from tidelog.streaming.capture.values import require_supported_type
 from tidelog.streaming.sink.captured import CONTROL
 
 Schema: TypeAlias = "Table | pa.Schema | StructType | str"
@@ -35,10 +34,7 @@ def struct_of(schema: Any) -> StructType:
             f"schema cannot be {brief(schema)}",
             advice="pass a Table, a pyarrow.Schema, a StructType, or DDL text such as 'id BIGINT, name STRING'",
         )
-    columns = StructType([field for field in found if field.name not in CONTROL])
-    for field in columns:
-        require_supported_type(field.name, field.dataType)
-    return columns
+    return StructType([field for field in found if field.name not in CONTROL])
 
 
 def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str, ...]:

@@ -1,74 +1,94 @@
 """Values of change records as values of a column's type: each one exactly, or none at all.
 
-A record's values are variants, which keep what JSON says: whether a number has quotes, and all digits of a decimal. A
-value that a column cannot hold exactly becomes null here, and `fits` tells it from a null of the record.
+Numbers with a point or an exponent come as `Digits`, so that none is lost on the way; whole numbers, texts, lists and
+dicts are Python's own. A value that a column cannot hold exactly is a Misfit. Dates are days since 1970, and timestamps
+are microseconds, as pyarrow takes them.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow
 from functools import partial
-from typing import cast
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
-)
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.presentable import did_you_mean
+from tidelog.log.presentable import brief, did_you_mean
 
 PRECISE, AS_TEXT, AS_DOUBLE = DECIMALS = ("precise", "string", "double")
 BASE64, HEX, LATIN1 = BINARIES = ("base64", "hex", "latin1")
 ADAPTIVE, UNITS = "adaptive", ("milliseconds", "microseconds", "nanoseconds")
 MILLIS, MICROS, NANOS = UNITS
 
+Meaning: TypeAlias = "Mapping[str, Any] | None"
+"""What a record's own schema says of a value: its `type`, `name`, `parameters` and `items`; None without a schema."""
+Reader: TypeAlias = "Callable[[Any, Meaning, str], Any]"
+"""Gives a column's value for a record's, which is not null, what is said of it, and the usual unit of timestamps."""
+
 # The names by which Kafka Connect and Debezium say what a value means.
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
-_DECIMAL = f"{_CONNECT}Decimal"
+_DECIMAL, _VARIABLE_DECIMAL = f"{_CONNECT}Decimal", "io.debezium.data.VariableScaleDecimal"
 _UNIT_OF_NAME = {
     f"{_CONNECT}Timestamp": MILLIS,
     f"{_DEBEZIUM}Timestamp": MILLIS,
     f"{_DEBEZIUM}MicroTimestamp": MICROS,
     f"{_DEBEZIUM}NanoTimestamp": NANOS,
 }
-_ZONED_NAMES = (f"{_DEBEZIUM}ZonedTimestamp",)
 _ISO_TIMESTAMP = f"{_DEBEZIUM}IsoTimestamp"
-_DATE_NAMES = (f"{_CONNECT}Date", f"{_DEBEZIUM}Date", f"{_DEBEZIUM}IsoDate")
-# The years 1 to 9999, in microseconds and in days.
-_LEAST_MICROS, _MOST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-_LEAST_DAY, _MOST_DAY = -719_162, 2_932_896
-_ISO = r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s?(Z|[+-]\d\d:?\d\d)?$"
-_INTEGER = r"^-?\d{1,19}$"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?$"
+_DATE_NAMES = {None, f"{_CONNECT}Date", f"{_DEBEZIUM}Date", f"{_DEBEZIUM}IsoDate"}
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_FIRST_MICROS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST_MICROS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?\s?(?:(Z)|([+-])(\d\d):?(\d\d)(?::?(\d\d))?)?",
+    re.ASCII,
+)
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)Z?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_HEX = re.compile(r"([0-9A-Fa-f]{2})*", re.ASCII)
+_NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+# A double in as many digits is that double.
 _MOST_DIGITS = 17
-_PLAIN = (ByteType, ShortType, IntegerType, LongType)
+_EXACT = Context(prec=400, traps=[Inexact, InvalidOperation, Overflow])
+
+
+class Digits(str):
+    """A number with a point or an exponent, as JSON has it."""
+
+    __slots__ = ()
+
+
+class MisfitError(ValueError):
+    """A value is not exactly one of its column's type."""
+
+
+_DECODER = msgspec.json.Decoder(float_hook=Digits)
+
+
+def from_json(content: bytes | str) -> Any:
+    """JSON, with all digits of its numbers. Raises msgspec.DecodeError, or ValueError for one that is not UTF-8."""
+    return _DECODER.decode(content)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """How the values of a stream of change records are written, where a record does not say it itself.
 
-    `units` are by column; `unit` is that of the others.
+    `units` are by column; `unit` is that of the others. `zone` is that of timestamps without one.
     """
 
     decimals: str = PRECISE
@@ -82,6 +102,17 @@ class Encoding:
         require_option("binaries", self.binaries, BINARIES)
         for name in (self.unit, *self.units.values()):
             require_option("timestamps", name, (ADAPTIVE, *UNITS))
+        try:
+            zone_of(self.zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigurationError(
+                f"zone={self.zone!r} is not a time zone", advice="pass one such as 'UTC' or 'Europe/Berlin'"
+            ) from error
+
+
+def zone_of(name: str | None) -> ZoneInfo | None:
+    """The time zone of a name."""
+    return None if name is None else ZoneInfo(name)
 
 
 def require_option(argument: str, value: object, known: tuple[str, ...]) -> None:
@@ -93,349 +124,329 @@ def require_option(argument: str, value: object, known: tuple[str, ...]) -> None
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a record's own schema says of a value: a struct with `type`, `name`, `parameters` and `items`, or null.
-
-    `declared` is None if no record has a schema. `usual_unit` is the unit of timestamps without a schema.
-    """
-
-    encoding: Encoding
-    declared: Column | None = None
-    usual_unit: Column | None = None
-
-    @property
-    def name(self) -> Column:
-        return F.lit(None).cast("string") if self.declared is None else self.declared["name"]
-
-    @property
-    def is_declared(self) -> Column:
-        return F.lit(False) if self.declared is None else self.declared.isNotNull()  # noqa: FBT003 - a value
-
-    @property
-    def scale(self) -> Column:
-        if self.declared is None:
-            return F.lit(None).cast("int")
-        return F.try_element_at(self.declared["parameters"], F.lit("scale")).try_cast("int")
-
-    def of_items(self) -> Meaning:
-        declared = None if self.declared is None else self.declared["items"]
-        return Meaning(self.encoding, declared, self.usual_unit)
-
-    def of_parts(self) -> Meaning:
-        return Meaning(self.encoding, None, self.usual_unit)
-
-
-def needs_meaning(kind: DataType) -> bool:
-    """Whether values of a type are read as a record's schema says."""
-    if isinstance(kind, ArrayType):
-        return needs_meaning(kind.elementType)
-    return isinstance(kind, DecimalType | DateType | TimestampType | TimestampNTZType | StringType)
-
-
-def require_supported_type(name: str, kind: DataType) -> None:
-    """Raise ConfigurationError for a type that values cannot be read as."""
-    inner: tuple[DataType, ...] = ()
-    if isinstance(kind, StructType):
-        inner = tuple(part.dataType for part in kind)
-    elif isinstance(kind, ArrayType):
-        inner = (kind.elementType,)
-    elif isinstance(kind, MapType):
-        inner = (kind.keyType, kind.valueType)
-    elif type(kind) not in _READERS and not isinstance(kind, _PLAIN):
-        raise ConfigurationError(
-            f"the column {name!r} is {kind.simpleString()}, as which a change record cannot be read",
-            advice="choose another type, such as string or bigint",
-        )
-    if isinstance(kind, MapType) and not isinstance(kind.keyType, StringType):
-        raise ConfigurationError(
-            f"the column {name!r} is {kind.simpleString()}, and the keys of JSON are texts",
-            advice="choose map<string, ...>",
-        )
-    for part in inner:
-        require_supported_type(name, part)
-
-
-def json_path(name: str) -> str:
-    """The path of a field, as Spark's functions for variants take it. Raises ConfigurationError."""
-    if '"' not in name:
-        return f'$["{name}"]'
-    if "'" not in name:
-        return f"$['{name}']"
-    raise ConfigurationError(f"the column {name!r} has both kinds of quotes", advice="rename the column")
-
-
-def part_of(value: Column, path: str, kind: str = "variant") -> Column:
-    """A part of a variant; null if it is not there, or not of that kind."""
-    return F.try_variant_get(value, path, kind)
-
-
-def as_text(value: Column) -> Column:
-    """A variant as text: a text as it is, a number in digits, and anything else as JSON."""
-    return part_of(value, "$", "string")
-
-
-def is_given(value: Column) -> Column:
-    """Whether a variant is neither missing nor a null."""
-    return value.isNotNull() & ~F.is_variant_null(value)
-
-
-def is_text(value: Column) -> Column:
-    """Whether a variant is a text, with quotes."""
-    return F.schema_of_variant(value) == "STRING"
-
-
-def is_object(value: Column) -> Column:
-    """Whether a variant has fields."""
-    return F.coalesce(F.schema_of_variant(value).startswith("OBJECT<"), F.lit(False))  # noqa: FBT003 - a value
-
-
-def let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """The expression `body` of a value that is computed once."""
-    return F.element_at(F.transform(F.array(value), body), 1)
-
-
-def typed_value(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    """A variant as a value of a type; null if it is missing, a null, or does not fit exactly."""
-    if isinstance(kind, _PLAIN):
-        return as_text(value).try_cast(kind)
-    return F.when(is_given(value), _READERS[type(kind)](value, kind, meaning))
-
-
-def _as_text(value: Column, kind: DataType, meaning: Meaning) -> Column:  # noqa: ARG001 - as all readers
-    text = as_text(value)
-    if meaning.declared is None:
-        return text
-    number = let(_decimal_text(value, meaning, F.lit(0)), _plain_text)
-    of_struct = meaning.name == "io.debezium.data.VariableScaleDecimal"
-    return F.when((meaning.name == _DECIMAL) | of_struct, number).otherwise(text)
-
-
-def _as_boolean(value: Column, kind: DataType, meaning: Meaning) -> Column:  # noqa: ARG001 - as all readers
-    text = as_text(value)
-    return F.when(text.isin("true", "1"), F.lit(True)).when(text.isin("false", "0"), F.lit(False))  # noqa: FBT003 - values
-
-
-def _as_double(value: Column, kind: DataType, meaning: Meaning) -> Column:  # noqa: ARG001 - as all readers
-    """A number with at most so many digits as a double has, or one of those that are not finite."""
-    text = as_text(value)
-    number = text.try_cast("double")
-    whole = text.rlike(_INTEGER)
-    digits = F.length(F.regexp_replace(F.regexp_replace(text, r"[eE].*$", ""), r"[^0-9]|^[-+0.]+", ""))
-    is_same = F.when(whole, number.try_cast("decimal(38,0)") == text.try_cast("decimal(38,0)")).otherwise(
-        digits <= _MOST_DIGITS
-    )
-    is_finite = text.rlike(_NUMBER) & (F.abs(number) < F.lit(float("inf")))
-    return F.when(is_finite & is_same, number).when(text.isin("NaN", "Infinity", "-Infinity"), number)
-
-
-def _as_float(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    """A number that a float has by its shortest digits, or by all of them."""
-    number = as_text(value).try_cast("float")
-    shortest = number.cast("string").try_cast("double")
-
-    def exact(double: Column) -> Column:
-        return F.when((shortest == double) | (number.cast("double") == double), number)
-
-    return let(_as_double(value, kind, meaning), exact)
-
-
-def _as_decimal(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    kind = cast("DecimalType", kind)
-    return let(_decimal_text(value, meaning, F.lit(kind.scale)), partial(_exact_decimal, kind))
-
-
-def _exact_decimal(kind: DecimalType, text: Column) -> Column:
-    mantissa = F.regexp_replace(text, r"[eE].*$", "")
-    exponent = F.coalesce(F.nullif(F.regexp_extract(text, r"[eE]([+-]?\d+)$", 1), F.lit("")).try_cast("int"), F.lit(0))
-    digits = F.regexp_replace(mantissa, r"[^0-9]", "")
-    behind = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1))
-    zeros = F.length(F.regexp_extract(digits, "(0*)$", 1))
-    fits = (behind - zeros - exponent <= kind.scale) | digits.rlike("^0+$")
-    return F.when(text.rlike(_NUMBER) & fits, text.try_cast(kind))
-
-
-def _decimal_text(value: Column, meaning: Meaning, scale: Column) -> Column:
-    """The digits of a number, perhaps with an exponent. `scale` is that of bytes whose record does not say one."""
-    text = as_text(value)
-    is_precise = F.lit(meaning.encoding.decimals == PRECISE)
-    if meaning.declared is not None:
-        is_precise = F.when(meaning.is_declared, meaning.name.eqNullSafe(_DECIMAL)).otherwise(is_precise)
-        scale = F.coalesce(meaning.scale, scale)
-    own = part_of(value, "$.value", "string")
-    return (
-        F.when(is_object(value), _with_scale(_unscaled(own), part_of(value, "$.scale", "int")))
-        .when(is_text(value) & is_precise, _with_scale(_unscaled(text), scale))
-        .otherwise(text)
+def reader_of(name: str, kind: pa.DataType, encoding: Encoding) -> Reader:
+    """Reads values of a column's type. Raises ConfigurationError for a type that values cannot be read as."""
+    if pt.is_struct(kind):
+        fields = [(of.name, of.nullable, reader_of(name, of.type, encoding)) for of in kind]
+        return partial(_struct, fields)
+    if pt.is_map(kind):
+        if not pt.is_string(kind.key_type):
+            raise ConfigurationError(
+                f"the column {name!r} is {kind}, and the keys of JSON are texts", advice="choose map<string, ...>"
+            )
+        return partial(_map, reader_of(name, kind.item_type, encoding))
+    if pt.is_list(kind):
+        return partial(_list, reader_of(name, kind.value_type, encoding), kind.value_field.nullable)
+    for is_kind, make in _READERS:
+        if is_kind(kind):
+            return make(kind, encoding)
+    raise ConfigurationError(
+        f"the column {name!r} is {kind}, as which a change record cannot be read",
+        advice="choose another type, such as string or bigint",
     )
 
 
-def _with_scale(unscaled: Column, scale: Column) -> Column:
-    return F.concat(unscaled, F.lit("E"), (-scale).cast("string"))
+def as_json(value: Any) -> str:
+    """A value as JSON, with the digits that it had."""
+    return msgspec.json.encode(_raw(value)).decode()
 
 
-def _plain_text(number: Column) -> Column:
-    """A number as digits without an exponent: its own digits, with a point."""
-    parts = F.regexp_extract(number, r"^-?(\d+)(?:E-?\d+)?$", 1)
-    sign = F.when(number.startswith("-"), "-").otherwise("")
-    scale = -F.regexp_extract(number, r"E(-?\d+)$", 1).try_cast("int")
-    padded = F.lpad(parts, F.greatest(F.length(parts), scale + 1), F.lit("0"))
-    with_point = F.concat(
-        F.substr(padded, F.lit(1), F.length(padded) - scale), F.lit("."), F.substr(padded, F.length(padded) - scale + 1)
-    )
-    shifted = F.concat(parts, F.repeat(F.lit("0"), F.greatest(-scale, F.lit(0))))
-    digits = F.when(scale > 0, with_point).when(scale <= 0, shifted)
-    return F.coalesce(F.concat(sign, digits), number)
+def _raw(value: Any) -> Any:
+    if isinstance(value, Digits):
+        return msgspec.Raw(str(value).encode())
+    if isinstance(value, dict):
+        return {name: _raw(part) for name, part in value.items()}
+    return [_raw(part) for part in value] if isinstance(value, list) else value
 
 
-def _unscaled(text: Column) -> Column:
-    """The whole number, in digits, that bytes in base64 are: two's complement, the greatest byte first."""
-    return let(F.hex(_bytes(text)), _whole_number)
+def _name(meaning: Meaning) -> str | None:
+    return None if meaning is None else meaning.get("name")
 
 
-def _whole_number(digits: Column) -> Column:
-    """The number that hexadecimal digits are in two's complement."""
-    is_negative = digits >= "8"
-    padded = F.lpad(digits, 32, F.when(is_negative, "F").otherwise("0"))
-    whole = DecimalType(38, 0)
-    number = F.lit(0).cast(whole)
-    for place in range(4):
-        group = F.conv(F.substring(padded, 8 * place + 1, 8), 16, 10).try_cast(whole)
-        group = F.when(is_negative, F.lit(2**32 - 1).cast(whole) - group).otherwise(group)
-        number = F.try_add(F.try_multiply(number, F.lit(2**32).cast(whole)), group)
-    # The bits of a negative number, turned over, are one less than its amount. Spark's minus rounds to 34 digits.
-    negative = F.concat(F.lit("-"), F.try_add(number, F.lit(1).cast(whole)).cast("string"))
-    text = F.when(is_negative, negative).otherwise(number.cast("string"))
-    return F.when(F.length(digits).between(2, 32), text)
+def _integers(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    least, most = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+
+    def read(value: Any, meaning: Meaning, unit: str) -> int:  # noqa: ARG001 - as all readers
+        number = value if type(value) is int else _whole(value)
+        if not least <= number <= most:
+            raise MisfitError
+        return number
+
+    return read
 
 
-def _bytes(text: Column) -> Column:
-    content = F.try_to_binary(text, F.lit("base64"))
-    return F.when(F.base64(content) == text, content)
+def _whole(value: Any) -> int:
+    """A whole number, of a text or of one with zeros behind its point."""
+    if type(value) is int:
+        return value
+    if isinstance(value, Digits):
+        number = _EXACT.create_decimal(value)
+        if number == number.to_integral_value():
+            return int(number)
+    elif isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    raise MisfitError
 
 
-def _as_binary(value: Column, kind: DataType, meaning: Meaning) -> Column:  # noqa: ARG001 - as all readers
-    text, written = as_text(value), meaning.encoding.binaries
-    if written == HEX:
-        content = F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
-    elif written == LATIN1:
-        content = F.when(~text.rlike("[^\\x00-\\xFF]"), F.encode(text, "ISO-8859-1"))
-    else:
-        content = _bytes(text)
-    return F.when(is_text(value), content)
+def _booleans(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    values = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+
+    def read(value: Any, meaning: Meaning, unit: str) -> bool:  # noqa: ARG001 - as all readers
+        try:
+            return values[value]  # a dict takes 1 for True and 0 for False
+        except (KeyError, TypeError) as error:
+            raise MisfitError from error
+
+    return read
 
 
-def _as_date(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    text = as_text(value)
-    days = text.try_cast("int")
-    of_days = F.when(text.rlike(_INTEGER) & days.between(_LEAST_DAY, _MOST_DAY), F.date_from_unix_date(days))
-    of_text = F.when(text.rlike(r"^\d{4}-\d\d-\d\dZ?$"), F.substring(text, 1, 10).try_cast(kind))
-    found = F.coalesce(of_days, of_text)
-    if meaning.declared is None:
-        return found
-    return F.when(meaning.name.isNull() | meaning.name.isin(*_DATE_NAMES), found)
+def _floats(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    is_double = kind.bit_width == 64  # noqa: PLR2004 - bits
+
+    def read(value: Any, meaning: Meaning, unit: str) -> float:  # noqa: ARG001 - as all readers
+        double = _double(value)
+        if is_double or not math.isfinite(double):
+            return double
+        with np.errstate(over="ignore"):
+            single = np.float32(double)
+        if float(single) != double and float(str(single)) != double:
+            raise MisfitError
+        return float(single)
+
+    return read
 
 
-def _as_timestamp(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    text = as_text(value)
-
-    def instant(micros: Column) -> Column:
-        if not isinstance(kind, TimestampNTZType):
-            return F.when(micros.isNotNull(), F.timestamp_micros(micros))
-        step = F.expr("INTERVAL '0 00:00:00.000001' DAY TO SECOND")
-        return F.when(micros.isNotNull(), F.lit("1970-01-01 00:00:00").cast(kind) + step * micros)
-
-    of_number = let(_micros(text, meaning), instant)
-    day, time, fraction, zone = (F.regexp_extract(text, _ISO, place) for place in range(1, 5))
-    fraction = F.rpad(fraction, 9, "0")
-    plain = F.concat(day, F.lit("T"), time, F.when(F.length(time) < 8, ":00").otherwise(""))  # noqa: PLR2004 - hh:mm
-    plain = F.concat(plain, F.lit("."), F.substring(fraction, 1, 6))
-    is_exact = text.rlike(_ISO) & (F.substring(fraction, 7, 3) == "000")
-    if isinstance(kind, TimestampNTZType):
-        has_zone = (zone != "") & ~((meaning.name == _ISO_TIMESTAMP) & (zone == "Z"))
-        of_text = F.when(is_exact & ~F.coalesce(has_zone, zone != ""), plain.try_cast(kind))
-    else:
-        known = F.when(zone != "", zone)
-        if meaning.encoding.zone is not None:
-            known = F.coalesce(known, F.lit(f" {meaning.encoding.zone}"))
-        of_text = F.when(is_exact, F.concat(plain, known).try_cast(kind))
-    return F.coalesce(of_number, of_text)
+def _double(value: Any) -> float:
+    if type(value) is int:
+        try:
+            double = float(value)
+        except OverflowError as error:
+            raise MisfitError from error
+        if int(double) != value:
+            raise MisfitError
+        return double
+    if not isinstance(value, str):
+        raise MisfitError
+    if not _NUMBER.fullmatch(value):
+        if value in _NOT_FINITE and not isinstance(value, Digits):
+            return float(value)
+        raise MisfitError
+    if _INTEGER.fullmatch(value):
+        return _double(int(value))
+    double = float(value)
+    if not math.isfinite(double) or len(Decimal(value).normalize(_EXACT).as_tuple().digits) > _MOST_DIGITS:
+        raise MisfitError
+    return double
 
 
-def _micros(text: Column, meaning: Meaning) -> Column:
-    """Microseconds since 1970, of a whole number in the unit that is known of it."""
-    number = F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
-    unit = F.lit(None).cast("string") if meaning.usual_unit is None else meaning.usual_unit
-    if meaning.declared is not None:
-        of_name = F.lit(None).cast("string")
-        for name, its_unit in _UNIT_OF_NAME.items():
-            of_name = F.when(meaning.name == name, its_unit).otherwise(of_name)
-        unit = F.when(meaning.is_declared, of_name).otherwise(unit)
-    micros = (
-        F.when(unit == MILLIS, F.try_multiply(number, F.lit(1000).cast("bigint")))
-        .when(unit == MICROS, number)
-        .when((unit == NANOS) & (number % 1000 == 0), _thousandth(number))
-    )
-    return let(micros, lambda known: F.when(known.between(_LEAST_MICROS, _MOST_MICROS), known))
+def _decimals(kind: pa.DataType, encoding: Encoding) -> Reader:
+    precision, scale = kind.precision, kind.scale
+    step = Decimal(1).scaleb(-scale)
+    is_precise = encoding.decimals == PRECISE
+
+    def read(value: Any, meaning: Meaning, unit: str) -> Decimal:  # noqa: ARG001 - as all readers
+        number = _decimal(value, meaning, scale, is_precise=is_precise)
+        try:
+            exact = number.quantize(step, context=_EXACT)
+        except DecimalException as error:
+            raise MisfitError from error
+        if len(exact.as_tuple().digits) > precision:
+            raise MisfitError
+        return exact
+
+    return read
 
 
-def _thousandth(number: Column) -> Column:
-    return (number.cast("decimal(19,0)") / F.lit(1000).cast("decimal(4,0)")).cast("bigint")
+def _decimal(value: Any, meaning: Meaning, scale: int, *, is_precise: bool) -> Decimal:
+    """A number; `scale` is that of bytes whose record does not say one."""
+    if type(value) is int:
+        return Decimal(value)
+    if isinstance(value, dict):
+        of_struct = value.get("scale")
+        if type(of_struct) is not int:
+            raise MisfitError
+        return _scaled(value.get("value"), of_struct)
+    if not isinstance(value, str):
+        raise MisfitError
+    if not isinstance(value, Digits):
+        if meaning is None and is_precise:
+            return _scaled(value, scale)
+        if _name(meaning) == _DECIMAL:
+            return _scaled(value, int((meaning or {}).get("parameters", {}).get("scale", scale)))
+    if not _NUMBER.fullmatch(value):
+        raise MisfitError
+    return Decimal(value)
 
 
-def _as_array(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    kind = cast("ArrayType", kind)
-    items, inner = part_of(value, "$", "array<variant>"), meaning.of_items()
-
-    def is_bad(item: Column) -> Column:
-        is_lost = is_given(item) & typed_value(item, kind.elementType, inner).isNull()
-        return is_lost if kind.containsNull else is_lost | ~is_given(item)
-
-    return F.when(~F.exists(items, is_bad), F.transform(items, lambda item: typed_value(item, kind.elementType, inner)))
+def _scaled(value: Any, scale: int) -> Decimal:
+    number = int.from_bytes(_base64(value), "big", signed=True)
+    return Decimal(number).scaleb(-scale, context=_EXACT)
 
 
-def _as_map(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    kind = cast("MapType", kind)
-    inner = meaning.of_parts()
-    # Debezium writes an hstore as the text of an object, unless it is told otherwise.
-    entries = part_of(
-        F.when(is_text(value), F.try_parse_json(as_text(value))).otherwise(value), "$", "map<string,variant>"
-    )
-    is_bad = F.exists(
-        F.map_values(entries), lambda item: is_given(item) & typed_value(item, kind.valueType, inner).isNull()
-    )
-    return F.when(~is_bad, F.transform_values(entries, lambda _, item: typed_value(item, kind.valueType, inner)))
+def _texts(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    def read(value: Any, meaning: Meaning, unit: str) -> str:  # noqa: ARG001 - as all readers
+        if meaning is not None and meaning.get("name") in (_DECIMAL, _VARIABLE_DECIMAL):
+            return format(_decimal(value, meaning, 0, is_precise=True), "f")
+        if type(value) is str:
+            return value
+        return as_json(value)
+
+    return read
 
 
-def _as_struct(value: Column, kind: DataType, meaning: Meaning) -> Column:
-    kind = cast("StructType", kind)
-    inner = meaning.of_parts()
-    is_bad = F.lit(False)  # noqa: FBT003 - a value
-    columns = []
-    for part_field in kind:
-        own = part_of(value, json_path(part_field.name))
-        found = typed_value(own, part_field.dataType, inner)
-        is_bad = is_bad | (is_given(own) & found.isNull())
-        columns.append(found.alias(part_field.name))
-    return F.when(is_object(value) & ~is_bad, F.struct(*columns))
+def _binaries(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    of_text = {BASE64: _base64, HEX: _hexadecimal, LATIN1: _latin1}[encoding.binaries]
+    return lambda value, meaning, unit: of_text(value)  # noqa: ARG005 - as all readers
 
 
-def _as_variant(value: Column, kind: DataType, meaning: Meaning) -> Column:  # noqa: ARG001 - as all readers
-    return F.when(is_text(value), F.try_parse_json(as_text(value))).otherwise(value)
+def _base64(value: Any) -> bytes:
+    if type(value) is not str:
+        raise MisfitError
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MisfitError from error
 
 
-_READERS = {
-    StringType: _as_text,
-    BooleanType: _as_boolean,
-    DoubleType: _as_double,
-    FloatType: _as_float,
-    DecimalType: _as_decimal,
-    BinaryType: _as_binary,
-    DateType: _as_date,
-    TimestampType: _as_timestamp,
-    TimestampNTZType: _as_timestamp,
-    ArrayType: _as_array,
-    MapType: _as_map,
-    StructType: _as_struct,
-    VariantType: _as_variant,
-}
+def _hexadecimal(value: Any) -> bytes:
+    if type(value) is not str or not _HEX.fullmatch(value):
+        raise MisfitError
+    return bytes.fromhex(value)
+
+
+def _latin1(value: Any) -> bytes:
+    if type(value) is not str:
+        raise MisfitError
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise MisfitError from error
+
+
+def _dates(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
+    def read(value: Any, meaning: Meaning, unit: str) -> int:  # noqa: ARG001 - as all readers
+        if _name(meaning) not in _DATE_NAMES:
+            raise MisfitError
+        if type(value) is int:
+            day = value
+        elif type(value) is str and (found := _DATE.fullmatch(value)):
+            try:
+                day = (date.fromisoformat(found[1]) - date(1970, 1, 1)).days
+            except ValueError as error:
+                raise MisfitError from error
+        else:
+            raise MisfitError
+        if not _FIRST_DAY <= day <= _LAST_DAY:
+            raise MisfitError
+        return day
+
+    return read
+
+
+def _timestamps(kind: pa.DataType, encoding: Encoding) -> Reader:
+    has_zone = kind.tz is not None
+    zone = zone_of(encoding.zone)
+
+    def read(value: Any, meaning: Meaning, unit: str) -> int:
+        if type(value) is int:
+            known = unit if meaning is None else _UNIT_OF_NAME.get(meaning.get("name") or "")
+            micros = _micros(value, known)
+        elif type(value) is str:
+            is_local = _name(meaning) == _ISO_TIMESTAMP
+            micros = _micros_of_text(value, zone, has_zone=has_zone, is_local=is_local)
+        else:
+            raise MisfitError
+        if not _FIRST_MICROS <= micros <= _LAST_MICROS:
+            raise MisfitError
+        return micros
+
+    return read
+
+
+def _micros(number: int, unit: str | None) -> int:
+    if unit == MICROS:
+        return number
+    if unit == MILLIS:
+        return number * 1000
+    if unit == NANOS and number % 1000 == 0:
+        return number // 1000
+    raise MisfitError
+
+
+def _micros_of_text(text: str, zone: ZoneInfo | None, *, has_zone: bool, is_local: bool) -> int:
+    """Microseconds of an ISO text; `is_local`: its Z says nothing, as of a timestamp without a zone."""
+    found = _ISO.fullmatch(text)
+    if not found:
+        raise MisfitError
+    day, hour, minute, second, fraction, utc, sign, hours, minutes, seconds = found.groups()
+    digits = (fraction or "").ljust(9, "0")
+    if digits[6:] != "000":
+        raise MisfitError
+    offset = UTC
+    try:
+        if sign:
+            amount = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds or 0))
+            offset = timezone(amount if sign == "+" else -amount)
+        start = datetime.fromisoformat(day)
+        moment = start.replace(hour=int(hour), minute=int(minute), second=int(second or 0), microsecond=int(digits[:6]))
+        is_zoned = bool(sign or utc) and not is_local
+        if has_zone and not is_zoned and not is_local:
+            if zone is None:
+                raise MisfitError
+            return (moment.replace(tzinfo=zone) - _EPOCH) // _MICROSECOND
+        if not has_zone and is_zoned:
+            raise MisfitError
+        return (moment.replace(tzinfo=offset) - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError) as error:
+        raise MisfitError from error
+
+
+def _list(item: Reader, has_nulls: bool, value: Any, meaning: Meaning, unit: str) -> list[Any]:  # noqa: FBT001 - partial
+    if not isinstance(value, list):
+        raise MisfitError
+    of_item = None if meaning is None else meaning.get("items")
+    found = [None if part is None else item(part, of_item, unit) for part in value]
+    if not has_nulls and None in found:
+        raise MisfitError
+    return found
+
+
+def _map(item: Reader, value: Any, meaning: Meaning, unit: str) -> list[tuple[str, Any]]:  # noqa: ARG001 - as all readers
+    if type(value) is str:  # as Debezium writes an hstore, unless it is told otherwise
+        try:
+            value = from_json(value)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise MisfitError from error
+    if not isinstance(value, dict):
+        raise MisfitError
+    return [(name, None if part is None else item(part, None, unit)) for name, part in value.items()]
+
+
+def _struct(fields: list[tuple[str, bool, Reader]], value: Any, meaning: Meaning, unit: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MisfitError
+    of_fields = {of.get("field"): of for of in (meaning or {}).get("fields") or ()}
+    found = {}
+    for name, nullable, read in fields:
+        part = value.get(name)
+        if part is None and not nullable:
+            raise MisfitError
+        found[name] = None if part is None else read(part, of_fields.get(name), unit)
+    return found
+
+
+_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Encoding], Reader]], ...] = (
+    (pt.is_signed_integer, _integers),
+    (pt.is_string, _texts),
+    (pt.is_boolean, _booleans),
+    (pt.is_floating, _floats),
+    (pt.is_decimal, _decimals),
+    (pt.is_binary, _binaries),
+    (pt.is_date32, _dates),
+    (pt.is_timestamp, _timestamps),
+)
+
+
+def value_shown(value: Any) -> str:
+    """A value, short enough for a reason."""
+    return brief(value) if not isinstance(value, str) else brief(str(value))

@@ -308,7 +308,7 @@ def test_variants_keep_what_json_says(spark: SparkSession) -> None:
     )
     assert [tuple(row) for row in rows] == [
         (Decimal("1.50"), None),
-        (None, "the column v: {no json does not fit variant exactly"),
+        (None, "the column v: '{no json' does not fit variant exactly"),
     ]
 
 
