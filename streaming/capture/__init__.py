@@ -1,4 +1,4 @@
-"""RowChange data capture: the records that a database's changes are sent as, as rows for a sink.
+"""Change data capture: the records that a database's changes are sent as, as rows for a sink.
 
 from tidelog.streaming import capture
 
@@ -6,12 +6,15 @@ rows = capture.debezium(records, schema="id BIGINT, name STRING", keys=["id"])
 sink = capture.sink("/data/customers", keys=["id"], dead_letters="/data/customers-dead")
 query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/_cp").start()
 
-`debezium` reads a format. `changes` makes rows of its changes, `values` the values of their columns, `order` the text
-by which they are compared; `schemas` knows what a schema can be given as, and
-`captured_sink` is the sink.
+`debezium`, `maxwell` and `canal` read formats, and `operations` rows with a column that says what happened. `changes`
+makes rows of the changes in records, `values` the values of their columns, `order` the text by which they are compared;
+`schemas` knows what a schema can be given as, and `captured_sink` is the sink.
 """
 
+from tidelog.streaming.capture.canal import canal
 from tidelog.streaming.capture.captured_sink import sink
 from tidelog.streaming.capture.debezium import debezium
+from tidelog.streaming.capture.maxwell import maxwell
+from tidelog.streaming.capture.operations import operations
 
-__all__ = ["debezium", "sink"]
+__all__ = ["canal", "debezium", "maxwell", "operations", "sink"]

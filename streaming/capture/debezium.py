@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
-from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of
+from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -44,13 +44,51 @@ def debezium(  # noqa: PLR0913 - the public signature
     timestamps: str | Mapping[str, str] = ADAPTIVE,
     zone: str | None = None,
     unavailable: str = PLACEHOLDER,
+    new_columns: bool = False,
 ) -> DataFrame:
-    """Debezium's change records as rows for the sink of `capture.sink`."""
-    if schema is None:
-        raise ConfigurationError("schema is missing", advice="pass a Table, or 'id BIGINT, name STRING'")
+    """Debezium's change records as rows for the sink of `capture.sink`.
+
+    The envelopes are JSON, with or without their schema, or a struct, as Spark's `from_avro` makes it. Left out are
+    tombstones, heartbeats, messages, and records of transactions and of schema changes. A value that its column does
+    not hold exactly makes the record a dead letter.
+
+    Args:
+        frame: Records of Kafka or of files, streaming or not. Only `value` is needed. With `offset`, the later of two
+            records at one position counts.
+        schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
+            DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
+            needs a batch, as in a batch function.
+        keys: The columns that identify a row. Default: the primary key of a Table.
+        value: The column with the envelopes: bytes, text, or a struct.
+        order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.
+            `time`: the source's clock. `offset`: that of the record in its topic.
+        epoch: From 0 to 255; records of a higher one are newer than all of a lower one. Raise it once a database was
+            restored, or another one has taken its place.
+        decimals: How a text is a number, in records without a schema: `precise`, bytes in base64; `string` or `double`.
+            It is the connector's `decimal.handling.mode`.
+        binaries: How bytes are written: `base64`, `hex`, or `latin1`.
+        timestamps: The unit of timestamps that are numbers, in records without a schema: `milliseconds`,
+            `microseconds`, `nanoseconds`, or a dict of them by column. `adaptive`: what the connector makes of a
+            timestamp whose precision is not given.
+        zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
+        unavailable: The text that stands for a value which the source left out; its column keeps the value that the
+            table has.
+        new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. It needs a
+            batch.
+
+    Returns:
+        A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
+        it is now, `d` for a deletion, `t` for a truncate; `_order`, `_transaction`, `_unchanged`, the columns that
+        were left out; and for a record that cannot be read `_reason` and `_raw`, its bytes.
+
+    Raises:
+        ConfigurationError, SchemaMismatchError: An argument is invalid.
+    """
     require_epoch(epoch)
     require_option("order", order, ORDERS)
-    columns = struct_of(schema)
+    columns = StructType([]) if schema is None else struct_of(schema)
+    if schema is None or new_columns:
+        columns = with_columns_of(frame, value, columns)
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)

@@ -19,7 +19,7 @@ from typing import Any
 from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.capture.values import MisfitError, from_json
 
-BY_POSITION, BY_TIME = ORDERS = ("position", "time")
+BY_POSITION, BY_TIME, BY_OFFSET = ORDERS = ("position", "time", "offset")
 _MOST_EPOCHS = 256
 _MOST = 2**63
 _LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}", re.ASCII)
@@ -50,6 +50,8 @@ def number_text(value: Any, width: int = 16) -> str:
 
 def debezium_order(source: Mapping[str, Any], operation: str, order: str, epoch: int, offset: int | None) -> str | None:
     """The order of a Debezium record, by its `source`; None if that has no position."""
+    if order == BY_OFFSET:
+        return None if offset is None else order_text(epoch, number_text(offset), "", offset, is_change=True)
     is_change = operation != "r" and source.get("snapshot") in (None, False, "false")
     try:
         position = _POSITIONS.get(str(source.get("connector"))) if order == BY_POSITION else None

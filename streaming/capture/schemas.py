@@ -2,18 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
+from tidelog.streaming.capture.changes import declared_columns, records_of
+from tidelog.streaming.capture.values import DATE_NAMES, DECIMAL_NAME, LOCAL_NAMES, VARIABLE_NAME, ZONED_NAME
 from tidelog.streaming.sink.captured import CONTROL
+
+_MOST_DIGITS = 38
+_TYPES: dict[str, DataType] = {
+    "int8": ByteType(),
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+}
+_INTEGERS: list[DataType] = [ByteType(), ShortType(), IntegerType(), LongType()]
+_FLOATS: list[DataType] = [FloatType(), DoubleType()]
+TYPE_OF_NAME: dict[str | None, DataType] = {
+    **dict.fromkeys(DATE_NAMES, DateType()),
+    **dict.fromkeys(LOCAL_NAMES, TimestampNTZType()),
+    ZONED_NAME: TimestampType(),
+    VARIABLE_NAME: StringType(),
+}
+"""The types of columns by what a record's schema says that they mean."""
 
 Schema: TypeAlias = "Table | pa.Schema | StructType | str"
 """The columns of a table: a Table, a schema of Arrow's or Spark's, or DDL text such as `"id BIGINT, name STRING"`."""
@@ -57,3 +102,66 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
                 column=name,
             )
     return tuple(known[name.lower()] for name in keys)
+
+
+def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> StructType:
+    """The columns, and those that the schemas of a frame's records have beside them.
+
+    Raises ConfigurationError if the frame is a stream, or if there is no column and no record has a schema.
+    """
+    if frame.isStreaming:
+        raise ConfigurationError(
+            "the records of a stream are not there yet, and so are their schemas",
+            advice="pass schema= without new_columns; or call this in a batch function: def apply(batch, number): "
+            "sink(capture.debezium(batch, ...), number)",
+        )
+    content = records_of(frame, value).select(F.get_json_object(F.col("content").cast("string"), "$.schema").alias("s"))
+    found = dict[str, DataType]()
+    for row in content.where("s IS NOT NULL").distinct().collect():
+        for name, meaning in declared_columns(row["s"].encode()).items():
+            kind = type_of(meaning or {})
+            found[name] = kind if name not in found else _common(found[name], kind)
+    known = {of.name.lower() for of in columns}
+    new = [StructField(name, kind) for name, kind in found.items() if name.lower() not in known and name not in CONTROL]
+    if not new and not columns:
+        raise ConfigurationError(
+            "no record of the batch has a schema",
+            advice="pass schema=, or let the connector write schemas: value.converter.schemas.enable=true",
+        )
+    return StructType([*columns, *new])
+
+
+def type_of(meaning: Mapping[str, Any]) -> DataType:
+    """The type of a column that holds each value of what a record's schema describes."""
+    name, parameters = meaning.get("name"), meaning.get("parameters") or {}
+    if name in TYPE_OF_NAME:
+        return TYPE_OF_NAME[name]
+    if name == DECIMAL_NAME:
+        scale, precision = (
+            int(parameters.get("scale", 0)),
+            int(parameters.get("connect.decimal.precision", _MOST_DIGITS)),
+        )
+        return DecimalType(precision, scale) if 0 <= scale <= precision <= _MOST_DIGITS else StringType()
+    kind = meaning.get("type")
+    if kind == "array":
+        return ArrayType(type_of(meaning.get("items") or {}))
+    if kind == "map":
+        return MapType(StringType(), type_of(meaning.get("values") or {}))
+    if kind == "struct":
+        return StructType([StructField(of["field"], type_of(of)) for of in meaning.get("fields") or ()])
+    return _TYPES.get(str(kind), StringType())
+
+
+def _common(one: DataType, other: DataType) -> DataType:
+    """A type that has the values of both."""
+    if one == other:
+        return one
+    for family in (_INTEGERS, _FLOATS):
+        if one in family and other in family:
+            return max(one, other, key=family.index)
+    if isinstance(one, DecimalType) and isinstance(other, DecimalType):
+        scale = max(one.scale, other.scale)
+        precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+        if precision <= _MOST_DIGITS:
+            return DecimalType(precision, scale)
+    return StringType()

@@ -39,7 +39,7 @@ Reader: TypeAlias = "Callable[[Any, Meaning, str], Any]"
 
 # The names by which Kafka Connect and Debezium say what a value means.
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
-_DECIMAL, _VARIABLE_DECIMAL = f"{_CONNECT}Decimal", "io.debezium.data.VariableScaleDecimal"
+DECIMAL_NAME, VARIABLE_NAME = f"{_CONNECT}Decimal", "io.debezium.data.VariableScaleDecimal"
 _UNIT_OF_NAME = {
     f"{_CONNECT}Timestamp": MILLIS,
     f"{_DEBEZIUM}Timestamp": MILLIS,
@@ -47,7 +47,9 @@ _UNIT_OF_NAME = {
     f"{_DEBEZIUM}NanoTimestamp": NANOS,
 }
 _ISO_TIMESTAMP = f"{_DEBEZIUM}IsoTimestamp"
-_DATE_NAMES = {None, f"{_CONNECT}Date", f"{_DEBEZIUM}Date", f"{_DEBEZIUM}IsoDate"}
+LOCAL_NAMES = (*_UNIT_OF_NAME, _ISO_TIMESTAMP)
+ZONED_NAME = f"{_DEBEZIUM}ZonedTimestamp"
+DATE_NAMES = (f"{_CONNECT}Date", f"{_DEBEZIUM}Date", f"{_DEBEZIUM}IsoDate")
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _FIRST_MICROS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LAST_MICROS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -271,7 +273,7 @@ def _decimal(value: Any, meaning: Meaning, scale: int, *, is_precise: bool) -> D
     if not isinstance(value, Digits):
         if meaning is None and is_precise:
             return _scaled(value, scale)
-        if _name(meaning) == _DECIMAL:
+        if _name(meaning) == DECIMAL_NAME:
             return _scaled(value, int((meaning or {}).get("parameters", {}).get("scale", scale)))
     if not _NUMBER.fullmatch(value):
         raise MisfitError
@@ -285,7 +287,7 @@ def _scaled(value: Any, scale: int) -> Decimal:
 
 def _texts(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
     def read(value: Any, meaning: Meaning, unit: str) -> str:  # noqa: ARG001 - as all readers
-        if meaning is not None and meaning.get("name") in (_DECIMAL, _VARIABLE_DECIMAL):
+        if meaning is not None and meaning.get("name") in (DECIMAL_NAME, VARIABLE_NAME):
             return format(_decimal(value, meaning, 0, is_precise=True), "f")
         if type(value) is str:
             return value
@@ -325,7 +327,7 @@ def _latin1(value: Any) -> bytes:
 
 def _dates(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
     def read(value: Any, meaning: Meaning, unit: str) -> int:  # noqa: ARG001 - as all readers
-        if _name(meaning) not in _DATE_NAMES:
+        if _name(meaning) not in (None, *DATE_NAMES):
             raise MisfitError
         if type(value) is int:
             day = value
