@@ -117,8 +117,9 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> Struct
         )
     content = records_of(frame, value).select(F.get_json_object(F.col("content").cast("string"), "$.schema").alias("s"))
     found = dict[str, DataType]()
-    for row in content.where("s IS NOT NULL").distinct().collect():
-        for name, meaning in declared_columns(row["s"].encode()).items():
+    texts = sorted(row["s"] for row in content.where("s IS NOT NULL").distinct().collect())
+    for text in texts:
+        for name, meaning in declared_columns(text.encode()).items():
             kind = type_of(meaning or {})
             found[name] = kind if name not in found else _common(found[name], kind)
     known = {of.name.lower() for of in columns}

@@ -29,7 +29,7 @@ from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
-from tidelog.streaming.sink.captured import Captured, captured, without_control
+from tidelog.streaming.sink.captured import Captured, captured, require_order, without_control
 from tidelog.streaming.sink.dead_letters import apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
@@ -146,6 +146,8 @@ class Batch:
         if settings.captured is None:
             yield None
             return
+        if self._transaction is not None:
+            require_order(self._transaction.schema, settings.path)
         keys, _, _ = self._columns()
         with captured(self._frame, keys) as batch:
             if settings.dead_letters is None:

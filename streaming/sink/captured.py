@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Transaction
 from tidelog.log.arrays import BoolArray
-from tidelog.log.errors import DataError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError
 from tidelog.log.operations.upsert import KeyMatcher
 from tidelog.log.read.keys import Keys
 from tidelog.streaming import spark_versions
@@ -158,6 +159,15 @@ def _folded(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.select(*columns, origins.alias("origins")).drop(UNCHANGED).withColumnRenamed("origins", UNCHANGED)
 
 
+def require_order(schema: pa.Schema, path: str) -> None:
+    """Raise ConfigurationError if a table cannot tell which records are newer than its rows."""
+    if ORDER not in schema.names:
+        raise ConfigurationError(
+            f"{path} has no column {ORDER!r}, by which change records are compared with its rows",
+            advice=f"add it: table.add_columns([('{ORDER}', pyarrow.string())]); rows without it are older than all",
+        )
+
+
 def without_control(frame: DataFrame, kept: Collection[str]) -> DataFrame:
     """The frame with the columns that a table of its rows has."""
     return frame.drop(*(name for name in CONTROL if name not in (ORDER, *kept)))
@@ -176,12 +186,17 @@ def _known_and_unknown(
     unknown = partial.filter(pa.array(is_unknown))
     spark = rows.sparkSession
     whole = rows.where(F.size(UNCHANGED) == 0)
-    left = spark.createDataFrame(partial.filter(pa.array(~is_unknown)), rows.schema)
+    left = _frame(spark, partial.filter(pa.array(~is_unknown)), rows.schema)
     names = F.array_join(F.map_keys(F.map_filter(UNCHANGED, lambda _, order: order.isNull())), ", ")
     before, after = _LEFT_OUT.split("{}")
     reason = F.concat(F.lit(before), names, F.lit(after))
-    others = spark.createDataFrame(unknown, rows.schema).withColumn(REASON, reason).drop(UNCHANGED)
+    others = _frame(spark, unknown, rows.schema).withColumn(REASON, reason).drop(UNCHANGED)
     return whole.unionByName(left), others
+
+
+def _frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """The rows as a frame; PySpark cannot convert a column without chunks."""
+    return spark.createDataFrame(rows, schema) if rows.num_rows else spark.createDataFrame([], schema)
 
 
 def _have_no_row(records: pa.Table, keys: Sequence[str], transaction: Transaction) -> BoolArray:
@@ -202,7 +217,7 @@ def _with_old_values(rows: DataFrame, keys: Sequence[str], snapshot: Snapshot) -
     partial = collected(rows.where(F.size(UNCHANGED) > 0))
     whole = rows.where(F.size(UNCHANGED) == 0)
     if partial.num_rows:
-        whole = whole.unionByName(rows.sparkSession.createDataFrame(_filled(partial, keys, snapshot), rows.schema))
+        whole = whole.unionByName(_frame(rows.sparkSession, _filled(partial, keys, snapshot), rows.schema))
     return whole.drop(UNCHANGED)
 
 
@@ -210,7 +225,7 @@ def _with_deletions(rows: DataFrame, truncated: str, keys: Sequence[str], snapsh
     older = snapshot.scan(f"{ORDER} < '{truncated}' OR {ORDER} IS NULL", columns=list(keys)).to_arrow()
     if not older.num_rows:
         return rows
-    gone = rows.sparkSession.createDataFrame(older, spark_versions.columns_from_arrow(older.schema))
+    gone = _frame(rows.sparkSession, older, spark_versions.columns_from_arrow(older.schema))
     gone = gone.select(*(F.col(quoted(name)).cast(rows.schema[name].dataType).alias(name) for name in keys))
     gone = gone.withColumns({OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)})
     return rows.unionByName(gone, allowMissingColumns=True)
