@@ -34,7 +34,7 @@ from tidelog.streaming.prometheus import PrometheusListener
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-PACKAGES = ("tidelog.log", "tidelog.streaming", "tidelog.compaction_daemon")
+PACKAGES = ("tidelog.log", "tidelog.streaming", "tidelog.streaming.capture", "tidelog.compaction_daemon")
 # Public by its module's name: importing it loads prometheus_client.
 FURTHER_NAMES = {"tidelog.streaming.prometheus.PrometheusListener"}
 TERMS = {

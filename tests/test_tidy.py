@@ -32,7 +32,7 @@ from scripts.layers import (
 
 MAX_FUNCTION_LINES = 70
 MAX_MODULE_LINES = 700
-PUBLIC = ("tidelog", "tidelog.log", "tidelog.streaming", "tidelog.compaction_daemon")
+PUBLIC = ("tidelog", "tidelog.log", "tidelog.streaming", "tidelog.streaming.capture", "tidelog.compaction_daemon")
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "scripts", "tests")
 # All that pure code may import from elsewhere: nothing that does I/O or has a clock, randomness or Spark.
 PURE_LIBRARIES = {
