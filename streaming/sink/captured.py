@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Transaction
 from tidelog.log.arrays import BoolArray
-from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.log.operations.upsert import KeyMatcher
 from tidelog.log.read.keys import Keys
 from tidelog.streaming import spark_versions
@@ -116,12 +116,24 @@ def captured(frame: DataFrame, keys: Sequence[str]) -> Iterator[Captured]:
             raise AssertionError(frame)  # an aggregate has a row
         rows = held.where(~is_bad & (F.col(OPERATION) != TRUNCATES)).drop(REASON, RAW)
         has_left_out = row["left_out"] > 0
+        if has_left_out:
+            _require_no_variant(rows)
         rows = _folded(rows, keys) if has_left_out else rows.drop(UNCHANGED)
         if row["truncated"] is not None:
             rows = _deleted_before(rows, row["truncated"], keys)
         yield Captured(rows, held.where(is_bad), row["bad"], row["reason"], row["truncated"], has_left_out)
     finally:
         held.unpersist()
+
+
+def _require_no_variant(rows: DataFrame) -> None:
+    for field in rows.schema:
+        if '"variant"' in field.json():
+            raise UnsupportedFeatureError(
+                f"the source left out a value, and with the column {field.name!r}, a variant, it cannot be kept",
+                advice="declare the column as STRING",
+                features="variantType",
+            )
 
 
 def _deleted_before(rows: DataFrame, truncated: str, keys: Sequence[str]) -> DataFrame:

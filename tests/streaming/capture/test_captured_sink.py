@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, run
+from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, field, run, wrapped
 from tests.streaming.support import refused
 from tidelog.log import Table
-from tidelog.log.errors import DataError
+from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.streaming import Sink, capture
 
 pytestmark = pytest.mark.spark
@@ -98,3 +98,41 @@ def test_a_truncate_deletes_what_is_older(spark: SparkSession, topic: Topic, tmp
     topic.put(envelope("u", row(1, "late"), lsn=8), envelope("u", row(3, "late"), lsn=9))
     run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
     assert contents(tmp_path) == [(2, "two", None), (4, "four", None)]
+
+
+def test_a_table_can_keep_the_transaction(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.put(envelope("c", row(1, "one"), lsn=5))
+    run(rows_of(topic, spark), sink_of(tmp_path, keep=["_transaction"], partition_by=["name"]), tmp_path)
+    topic.put(envelope("c", row(2, "two"), lsn=6))
+    run(rows_of(topic, spark), sink_of(tmp_path), tmp_path)  # the table has the column
+    assert contents(tmp_path, columns=("id", "_transaction")) == [(1, "700"), (2, "700")]
+    assert Table.open(str(tmp_path / "table")).partition_by == ("name",)
+
+
+def test_columns_that_appear_follow_schema_evolution(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    sink = sink_of(tmp_path, schema_evolution=True)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, keys=["id"]), number)
+
+    first = [field("id", "int64"), field("name", "string")]
+    topic.put(wrapped(envelope("c", {"id": 1, "name": "one"}, lsn=5), *first))
+    later = wrapped(envelope("u", {"id": 1, "name": "uno", "note": "new"}, lsn=6), *first, field("note", "string"))
+    topic.put(wrapped(envelope("c", {"id": 2, "name": "two"}, lsn=6), *first), later)
+    run(topic.stream(spark), apply, tmp_path)
+    assert contents(tmp_path) == [(1, "uno", "new"), (2, "two", None)]
+
+
+def test_other_rows_are_refused(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.put(envelope("c", row(1, "one")))
+    rows = rows_of(topic, spark).drop("_unchanged")
+    assert refused(rows, sink_of(tmp_path), tmp_path / "cp", SchemaMismatchError).column == "_unchanged"
+    with pytest.raises(ConfigurationError, match="captured needs mode='upsert'"):
+        Sink(str(tmp_path / "table"), captured=[])
+
+
+def test_a_left_out_value_beside_a_variant_is_refused(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    topic.put(envelope("u", row(1, PLACEHOLDER, "{}"), lsn=5))
+    rows = capture.debezium(topic.stream(spark), schema="id BIGINT, name STRING, note VARIANT", keys=["id"])
+    error = refused(rows, sink_of(tmp_path), tmp_path / "cp", UnsupportedFeatureError)
+    assert "'note', a variant" in error.message
