@@ -98,7 +98,7 @@ def test_canal_s_records(order: str) -> None:
 @pytest.mark.spark
 def test_the_functions_read_frames(spark: SparkSession) -> None:
     schema = "id BIGINT, price DECIMAL(10,2), at TIMESTAMP, content BINARY"
-    row = {"id": "1", "price": "1234", "at": "2023-11-14 22:13:20", "content": "\u00ff"}
+    row: dict[str, Any] = {"id": "1", "price": "1234", "at": "2023-11-14 22:13:20", "content": "\u00ff"}
     of_canal = capture.canal(records(spark, canal("INSERT", row)), schema=schema, keys=["id"], zone="UTC")
     row = {"id": 1, "price": 1234, "at": "2023-11-14 22:13:20", "content": "/w=="}
     of_maxwell = capture.maxwell(records(spark, maxwell("insert", row)), schema=schema, keys=["id"], zone="UTC")

@@ -203,11 +203,11 @@ def same(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, float) and math.isnan(wanted):
         return isinstance(found, float) and math.isnan(found)
     if isinstance(wanted, Decimal) and found is not None:
-        return isinstance(found, Decimal) and found == wanted
+        return isinstance(found, Decimal) and bool(found == wanted)
     if isinstance(wanted, dt.datetime) and wanted.tzinfo is not None and found is not None:
         return bool(found.astimezone(_UTC) == wanted)
     if isinstance(found, bytearray):
-        return bytes(found) == wanted
+        return bool(bytes(found) == wanted)
     return bool(found == wanted) and (found is None or type(found) is not bool or type(wanted) is bool)
 
 
@@ -261,14 +261,15 @@ def test_options_say_how_values_are_written(spark: SparkSession, options: dict[s
 
 
 def test_a_connector_has_a_unit_of_its_own(spark: SparkSession) -> None:
-    source = {"ts_ms": 1}
+    source: dict[str, Any] = {"ts_ms": 1}
+    places: list[tuple[str, int, dict[str, Any]]] = [
+        ("mysql", 1700000000001, {"file": "mysql-bin.000003", "pos": 4}),
+        ("sqlserver", 1700000000001000000, {"commit_lsn": "00000027:00000ac0:0002"}),
+        ("oracle", 1700000000001000, {"scn": "17"}),
+    ]
     values = [
         {"op": "c", "after": {"id": 1, "at": number}, "source": {**source, "connector": connector, **position}}
-        for connector, number, position in [
-            ("mysql", 1700000000001, {"file": "mysql-bin.000003", "pos": 4}),
-            ("sqlserver", 1700000000001000000, {"commit_lsn": "00000027:00000ac0:0002"}),
-            ("oracle", 1700000000001000, {"scn": "17"}),
-        ]
+        for connector, number, position in places
     ]
     rows = capture.debezium(records(spark, *values), schema="id INT, at TIMESTAMP_NTZ", keys=["id"]).collect()
     assert [row["at"] for row in rows] == [MILLIS_2023] * 3
