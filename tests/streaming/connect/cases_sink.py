@@ -13,10 +13,11 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lanes import full_but
+from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope
 from tests.streaming.sink.test_sink_types import compact_text, two_rows
 from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
 from tidelog.log import Table
-from tidelog.streaming import Sink, Throttle, observed, read, spark_versions
+from tidelog.streaming import Sink, Throttle, capture, observed, read, spark_versions
 
 each_writer = pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))
 
@@ -50,6 +51,21 @@ def test_each_batch_is_there_once(connect: SparkSession, tmp_path: Path, writer:
     assert numbers_in(path) == source.numbers
     assert [report["outcome"] for report in noted.reports] == ["committed", "committed", "skipped", "committed"]
     assert {report["writer"] for report in noted.reports} == {writer, None}
+
+
+@pytest.mark.full
+def test_change_records(connect: SparkSession, tmp_path: Path) -> None:
+    topic, checkpoint = Topic(tmp_path / "topic"), tmp_path / "cp"
+    dead = Sink(str(tmp_path / "dead"), name="dead", checkpoint=str(checkpoint), schema_evolution=True)
+    sink = capture.sink(str(tmp_path / "table"), keys=["id"], checkpoint=str(checkpoint), dead_letters=dead)
+    topic.put(envelope("c", {"id": 1, "v": "one"}, lsn=5), envelope("c", {"id": 2, "v": "two"}, lsn=6), b"{bad")
+    topic.put(envelope("u", {"id": 1, "v": PLACEHOLDER}, lsn=7), envelope("d", before={"id": 2}, lsn=8))
+    topic.put(envelope("t", lsn=6), envelope("c", {"id": 3, "v": "three"}, lsn=9))
+    rows = capture.debezium(topic.stream(connect), schema="id BIGINT, v STRING", keys=["id"])
+    drain(rows, sink, checkpoint)
+    found = Table.open(str(tmp_path / "table")).scan(columns=["id", "v"]).to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "v": "one"}, {"id": 3, "v": "three"}]
+    assert Table.open(str(tmp_path / "dead")).scan().count() == 1
 
 
 def sorted_rows(path: Path) -> list[tuple[int, str]]:
