@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidelog.streaming.monitoring.batch_report import BatchReport
     from tidelog.streaming.monitoring.observed import observed
     from tidelog.streaming.sink.sink import Sink
+    from tidelog.streaming.sink.sinks import Sinks
     from tidelog.streaming.sink.throttle import Throttle
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "FeedReport",
     "JsonLines",
     "Sink",
+    "Sinks",
     "SparkExecutor",
     "SparkTable",
     "Throttle",
@@ -75,6 +77,7 @@ _HOMES = {
     "FeedReport": "feed",
     "JsonLines": "monitoring.batch_log",
     "Sink": "sink.sink",
+    "Sinks": "sink.sinks",
     "SparkExecutor": "executors.spark_executor",
     "SparkTable": "executors.spark_table",
     "Throttle": "sink.throttle",

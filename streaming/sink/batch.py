@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 
@@ -45,12 +46,27 @@ _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Over
 _OPERATION = "STREAMING UPDATE"
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What `Sinks` knows about the batches that it gives to a sink, and to that sink's dead letters.
+
+    `joins`: the table is new in the stream, so it may lack a claim although the query is past batch 0. `parked`: the
+    rows are those of this earlier batch, which is not the stream's current one; there may be no stream at all.
+    """
+
+    joins: bool = False
+    parked: MicroBatch | None = None
+
+
+circumstances: ContextVar[Circumstances] = ContextVar("circumstances", default=Circumstances())  # noqa: B039 - frozen
+
+
 class SinkParts:
     """The state that one sink keeps from batch to batch."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
-        self.identifier = Identifier(_named_checkpoint(settings))
+        self.identifier = identifier_of(settings)
         self.target = Target(settings)
         writer = DRIVER if settings.columns == PARTIAL else settings.writer
         self.writer_choice = WriterChoice(writer, open_store(settings.path, settings.storage_options))
@@ -60,10 +76,11 @@ class SinkParts:
         self.run_id: str | None = None
 
 
-def _named_checkpoint(settings: SinkSettings) -> StreamingCheckpoint | None:
+def identifier_of(settings: SinkSettings) -> Identifier:
+    """What identifies the batches of a sink with these settings."""
     if settings.checkpoint is None:
-        return None
-    return StreamingCheckpoint.of_store(open_store(settings.checkpoint, settings.storage_options))
+        return Identifier(None)
+    return Identifier(StreamingCheckpoint.of_store(open_store(settings.checkpoint, settings.storage_options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +108,10 @@ class Batch:
         self._transaction: Transaction | None = None
         if is_connect(frame.sparkSession):
             require_reachable(open_store(parts.settings.path, parts.settings.storage_options))
+        self._circumstances = circumstances.get()
+        parked = self._circumstances.parked
         with self._phases("identify"):
-            self._identity: MicroBatch = parts.identifier.identify(frame, batch_id)
+            self._identity: MicroBatch = parked or parts.identifier.identify(frame, batch_id)
         settings = self._settings
         self._ledger = Ledger(settings.name, self._identity, settings.adopt_txn, settings.path)
         self._is_adopted = False
@@ -188,6 +207,8 @@ class Batch:
         """
         transactions = None if transaction is None else transaction.transactions
         status = self._ledger.judge(transactions or {})
+        if status is BatchStatus.UNCLAIMED and self._circumstances.joins:
+            return False
         refusal = self._ledger.refusal(status, transactions)
         if refusal is not None:
             if self._settings.on_reset != ADOPT or not isinstance(refusal, CheckpointResetError):
@@ -249,13 +270,16 @@ class Batch:
             self._transaction = self._begin_again()
         is_claimed = self._ledger.is_claimed(self._transaction.transactions)
         commit = run_statement(lambda: self._commit_once(rows), path)
-        claim = None if commit or is_claimed else run_statement(self._claim, path)
+        # What is parked counts as applied once the ledger has it, also if it changes nothing.
+        is_recorded = is_claimed and self._circumstances.parked is None
+        claim = None if commit or is_recorded else run_statement(self._claim, path)
         return _Written(rows, commit, claim, self._metrics)
 
     def _claim(self) -> Committed | None:
         """Claim the name by a commit without rows, which has no time version; None if that has been done."""
         transaction = self._begin_again()
-        claim = self._ledger.claim(transaction.transactions, REAL_SYSTEM.now_ms())
+        entries = self._ledger.claim if self._circumstances.parked is None else self._ledger.entries
+        claim = entries(transaction.transactions, REAL_SYSTEM.now_ms())
         if not claim:
             transaction.abort()
             return None
