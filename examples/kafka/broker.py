@@ -82,7 +82,7 @@ class ProcessBroker:
     """Apache Kafka as a child process."""
 
     def __init__(self, folder: Path) -> None:
-        port, controller_port = _free_ports(2)
+        port, controller_port = free_ports(2)
         self.address = f"{_LOOPBACK}:{port}"
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "server.properties"
@@ -134,7 +134,7 @@ def _format(tool: list[str], settings: Path) -> None:
         raise RuntimeError(f"could not format the broker's storage: {(done.stdout + done.stderr)[-2000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -173,7 +173,7 @@ def docker_broker() -> Iterator[Broker]:
         from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only if there is an engine
     container: Any = KafkaContainer(_IMAGE).with_kraft()
     # A fixed port, since Docker would choose another one at a restart.
-    container.ports[container.port] = (_LOOPBACK, *_free_ports(1))
+    container.ports[container.port] = (_LOOPBACK, *free_ports(1))
     with container:
         yield DockerBroker(container)
 

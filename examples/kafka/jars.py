@@ -56,13 +56,13 @@ CONNECTOR = (
 
 def broker_jars() -> list[Path]:
     """The jars of Apache Kafka. Raises FetchError."""
-    return _jars(BROKER)
+    return jars(BROKER)
 
 
 def connector_jars() -> list[Path]:
     """The jars that Spark needs for `format("kafka")` besides its own. Raises FetchError."""
     own = {_artifact(jar) for jar in _spark_jars().glob("*.jar")}
-    return [jar for jar in _jars(CONNECTOR) if _artifact(jar) not in own]
+    return [jar for jar in jars(CONNECTOR) if _artifact(jar) not in own]
 
 
 def java() -> str:
@@ -77,7 +77,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog"
 
 
-def _jars(artifacts: Sequence[Artifact]) -> list[Path]:
+def jars(artifacts: Sequence[Artifact]) -> list[Path]:
     """The jars of the artifacts. A folder with its final name is complete; only one process at a time downloads."""
     first = artifacts[0]
     folder = cache() / f"{first.name}-{first.revision}"

@@ -40,7 +40,7 @@ def ivy(log: Path, body: str) -> None:
 
 
 def names() -> list[str]:
-    return [jar.name for jar in jars._jars(JARS)]
+    return [jar.name for jar in jars.jars(JARS)]
 
 
 def test_downloaded_jars_are_kept(log: Path) -> None:
