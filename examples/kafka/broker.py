@@ -119,6 +119,9 @@ def _settings(records: Path, port: int, controller_port: int) -> str:
         "transaction.state.log.min.isr": 1,
         "transaction.state.log.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # A killed broker comes back as a new one only when the controller has given the old one up.
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
