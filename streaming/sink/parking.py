@@ -30,19 +30,14 @@ from tidelog.log.errors import (
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.jvm_reading.tables import read
+from tidelog.streaming.sink.dead_letters import REASON
 from tidelog.streaming.sink.ledger import Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import ADOPT
 from tidelog.streaming.sink.sink import Sink
 
-TABLE, QUERY, BATCH, OFFSETS, AT, REASON = PARKED_COLUMNS = (
-    "_table",
-    "_query",
-    "_batch",
-    "_offsets",
-    "_parked_at",
-    "_reason",
-)
+TABLE, QUERY, BATCH, OFFSETS, AT = ("_table", "_query", "_batch", "_offsets", "_parked_at")
+PARKED_COLUMNS = (TABLE, QUERY, BATCH, OFFSETS, AT, REASON)
 _LOGGER = logger("tidelog.streaming")
 
 
