@@ -9,6 +9,9 @@ query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/
 `debezium`, `maxwell` and `canal` read formats, and `operations` rows with a column that says what happened. `changes`
 makes rows of the changes in records, `values` the values of their columns, `order` the text by which they are compared;
 `schemas` knows what a schema can be given as, and `captured_sink` is the sink.
+
+The other way, a table's changes out again: `to_debezium` makes envelopes of them, with the values of `json_values`, and
+`postgres_sink` brings them into a table of PostgreSQL.
 """
 
 from tidelog.streaming.capture.canal import canal
@@ -16,5 +19,16 @@ from tidelog.streaming.capture.captured_sink import sink
 from tidelog.streaming.capture.debezium import debezium
 from tidelog.streaming.capture.maxwell import maxwell
 from tidelog.streaming.capture.operations import operations
+from tidelog.streaming.capture.postgres_sink import PostgresReport, PostgresSink
+from tidelog.streaming.capture.to_debezium import to_debezium
 
-__all__ = ["canal", "debezium", "maxwell", "operations", "sink"]
+__all__ = [
+    "PostgresReport",
+    "PostgresSink",
+    "canal",
+    "debezium",
+    "maxwell",
+    "operations",
+    "sink",
+    "to_debezium",
+]
