@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 SPARK_FIXTURES = frozenset({"spark", "delta", "delta_spark"})
-SERVER_FIXTURES = frozenset({"s3", "server_of", "broker", "browser"})
+SERVER_FIXTURES = frozenset({"s3", "server_of", "broker", "browser", "postgres_server"})
 SERVER_FOLDERS = ("tests/kafka/",)
 
 
