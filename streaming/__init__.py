@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
     from tidelog.streaming.monitoring.batch_report import BatchReport
     from tidelog.streaming.monitoring.observed import observed
+    from tidelog.streaming.sink.progress import wait_for
     from tidelog.streaming.sink.sink import Sink
     from tidelog.streaming.sink.sinks import Sinks
     from tidelog.streaming.sink.throttle import Throttle
@@ -69,6 +70,7 @@ __all__ = [
     "sql",
     "subscribe",
     "table",
+    "wait_for",
 ]
 
 _HOMES = {
@@ -92,6 +94,7 @@ _HOMES = {
     "sql": "datasource.sql_statements",
     "subscribe": "monitoring.batch_log",
     "table": "executors.spark_table",
+    "wait_for": "sink.progress",
 }
 
 

@@ -16,5 +16,6 @@ How a micro-batch is processed:
 7. commit: the ledger's entries go into the same commit as the rows. A first batch without rows commits only the claim
    of the sink's name. `target` then writes a checkpoint of the log if one is due.
 
-`sinks` gives the rows of one stream to many sinks, and keeps what a table refuses in the table of `parking`.
+`sinks` gives the rows of one stream to many sinks, and keeps what a table refuses in the table of `parking`. A reader
+of several of these tables waits by `progress`.
 """

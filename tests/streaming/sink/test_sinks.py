@@ -22,7 +22,7 @@ from tidelog.log.errors import (
     StoreUnavailableError,
 )
 from tidelog.log.format.properties import TRANSACTION_RETENTION
-from tidelog.streaming import Sink, Sinks
+from tidelog.streaming import Sink, Sinks, wait_for
 
 pytestmark = pytest.mark.spark
 SCHEMA = "topic string, n long"
@@ -347,3 +347,38 @@ def test_if_records_cannot_be_parked_the_stream_stops_and_the_batch_runs_again(
     topics.refuse("_parked", wrong=False)
     topics.run(spark, topics.sinks())
     assert (topics.numbers("b"), topics.parked()) == ([1, 2], [("a", 2)])
+
+
+def test_a_reader_waits_until_all_tables_have_a_batch(
+    spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, parked = str(topics.folder / "cp"), str(topics.folder / "_parked")
+    assert not wait_for(checkpoint, batch=0, timeout_s=0)
+    topics.put(("a", 1), ("b", 1))
+    topics.run(spark, topics.sinks())
+    assert wait_for(checkpoint, batch=0, parked=parked)
+    assert not wait_for(checkpoint, batch=1, timeout_s=0)
+    topics.refuse("a")
+    topics.put(("a", 2), ("b", 2))
+    sinks = topics.run(spark, topics.sinks())
+    assert wait_for(checkpoint, batch=1)
+    assert not wait_for(checkpoint, batch=1, parked=parked, timeout_s=0)
+    assert wait_for(checkpoint, batch=0, parked=parked)
+    topics.refuse("a", wrong=False)
+    # It looks again after a pause.
+    monkeypatch.setattr("tidelog.log.system.System.sleep_s", lambda *_: sinks.replay(spark))
+    assert wait_for(checkpoint, batch=1, parked=parked)
+
+
+def test_a_reader_waits_for_offsets_of_kafka(tmp_path: Path) -> None:
+    for folder, names in (("commits", "01"), ("offsets", "012")):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            text = f'v1\n{{}}\n{{"orders":{{"0":{name}0,"1":5}},"lines":{{"0":7}}}}\n{{"logOffset":3}}'
+            (tmp_path / folder / name).write_text(text)
+    assert wait_for(str(tmp_path), offsets={"orders": {0: 10, 1: 5}, "lines": {0: 7}}, timeout_s=0)
+    assert not wait_for(str(tmp_path), offsets={"orders": {0: 11}}, timeout_s=0)
+    assert not wait_for(str(tmp_path), offsets={"orders": {2: 1}}, timeout_s=0)
+    assert not wait_for(str(tmp_path), offsets={"others": {0: 1}}, timeout_s=0)
+    with pytest.raises(ConfigurationError, match="needs a batch or offsets"):
+        wait_for(str(tmp_path))
