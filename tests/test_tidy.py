@@ -241,7 +241,7 @@ CLOUDS = ("s3", "gcs", "azure")
     [
         (("log",), CLOUDS),
         (("cli", "compaction_daemon"), ()),
-        (("streaming",), ("spark",)),
+        (("streaming",), ("spark", "postgres")),
         (EVERYTHING, ("dev", "spark", "kafka", *CLOUDS)),
     ],
     ids=["log", "cli and daemon", "streaming", "all"],

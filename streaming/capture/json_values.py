@@ -73,7 +73,7 @@ class Writing:
             case DateType():
                 return F.unix_date(value)
             case TimestampType():
-                return utc_text(value)
+                return instant_text(value)
             case TimestampNTZType():
                 return _micros(value)
             case VariantType():
@@ -139,7 +139,7 @@ class Writing:
                 return of("bytes")
 
 
-def utc_text(value: Column) -> Column:
+def instant_text(value: Column) -> Column:
     """A timestamp as ISO text in UTC, whatever the session's time zone is."""
     epoch, step = (
         F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"),

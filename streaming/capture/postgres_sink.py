@@ -34,7 +34,7 @@ from tidelog.log.errors import (
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
-from tidelog.streaming.capture.json_values import Writing, digits, utc_text
+from tidelog.streaming.capture.json_values import Writing, digits, instant_text
 from tidelog.streaming.capture.values import AS_TEXT
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings, stopped_quietly
@@ -310,7 +310,7 @@ def _scalar(value: Column, kind: DataType) -> Column:
         case DecimalType():
             return digits(value, kind.scale)
         case TimestampType():
-            return utc_text(value)
+            return instant_text(value)
         case TimestampNTZType():
             return value.cast("string")
         case VariantType():

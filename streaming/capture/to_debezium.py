@@ -63,24 +63,12 @@ def to_debezium(
     Example:
         capture.to_debezium(changes(spark, path, after=7), table="orders", keys=["id"]).write.format("kafka")
     """
-    if decimals not in DECIMALS:
-        raise ConfigurationError(
-            f"decimals={decimals!r} is not supported",
-            advice=f"{did_you_mean(decimals, DECIMALS)}use one of {', '.join(DECIMALS)}",
-        )
-    if isinstance(keys, str) or not keys:
-        raise ConfigurationError(f"keys must be a list of columns, not {keys!r}", advice="pass keys=['id']")
-    if before and changes.isStreaming:
-        raise ConfigurationError(
-            "the frame is a stream, in which Spark cannot put the old and the new row of an update together",
-            advice="call to_debezium in a batch function, or pass before=False if no update changes a key",
-        )
-    _require_columns(changes, [*_OWN[1:], *keys])
+    _require_arguments(changes, keys, decimals, before=before)
     columns = [field for field in changes.schema if field.name not in _OWN]
     spelled = {field.name.lower(): field for field in columns}
     writing = Writing(decimals)
     row = F.struct(*(writing.value(F.col(quoted(field.name)), field).alias(field.name) for field in columns))
-    key = F.struct(*(row_field(writing, spelled[name.lower()]) for name in keys))
+    key = F.struct(*(_written(writing, spelled[name.lower()]) for name in keys))
     kind = F.col(_TYPE) if _TYPE in changes.columns else F.lit("insert")
     held = changes.select(
         key.alias("key"),
@@ -99,7 +87,23 @@ def to_debezium(
     return held.select(key.alias("key"), value.alias("value"))
 
 
-def row_field(writing: Writing, field: StructField) -> Column:
+def _require_arguments(changes: DataFrame, keys: Sequence[str], decimals: str, *, before: bool) -> None:
+    if decimals not in DECIMALS:
+        raise ConfigurationError(
+            f"decimals={decimals!r} is not supported",
+            advice=f"{did_you_mean(decimals, DECIMALS)}use one of {', '.join(DECIMALS)}",
+        )
+    if isinstance(keys, str) or not keys:
+        raise ConfigurationError(f"keys must be a list of columns, not {keys!r}", advice="pass keys=['id']")
+    if before and changes.isStreaming:
+        raise ConfigurationError(
+            "the frame is a stream, in which Spark cannot put the old and the new row of an update together",
+            advice="call to_debezium in a batch function, or pass before=False if no update changes a key",
+        )
+    _require_columns(changes, [*_OWN[1:], *keys])
+
+
+def _written(writing: Writing, field: StructField) -> Column:
     """A column of a row as Debezium writes it, under its name."""
     return writing.value(F.col(quoted(field.name)), field).alias(field.name)
 
