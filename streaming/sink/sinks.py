@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -161,6 +162,8 @@ class Sinks:
         self._open: OrderedDict[str, Sink] = OrderedDict()
         self._run_id: str | None = None
         self._retry_at = 0.0
+        # `replay` can be called from another thread than the query's.
+        self._lock = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
         """The arguments alone: Spark Connect calls a copy, in a process beside the server."""
@@ -185,7 +188,7 @@ class Sinks:
         """
         require_free(batch_df)
         try:
-            with stopped_quietly(batch_df.sparkSession):
+            with self._lock, stopped_quietly(batch_df.sparkSession):
                 batch = self._identifier.identify(batch_df, batch_id)
                 if batch.run_id != self._run_id or not batch.run_id:
                     self._begin(batch)
@@ -207,6 +210,10 @@ class Sinks:
         Returns:
             The tables that still refuse their records, and why. Empty if nothing is parked any more.
         """
+        with self._lock:
+            return self._replay(spark, names)
+
+    def _replay(self, spark: SparkSession, names: Collection[str] | None) -> dict[str, str]:
         failed: dict[str, str] = {}
         for parked in self._parking.batches(names):
             if parked.name in failed:
@@ -247,7 +254,7 @@ class Sinks:
 
     def _run(self, frame: DataFrame, batch: MicroBatch) -> None:
         if self.failed and self._system.monotonic_s() >= self._retry_at:
-            self.replay(frame.sparkSession)
+            self._replay(frame.sparkSession, None)
             self._retry_at = self._system.monotonic_s() + self._retry_after_s
         named = frame.withColumn(TABLE, self._name_of_row()).persist()
         try:

@@ -17,7 +17,7 @@ from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope
 from tests.streaming.sink.test_sink_types import compact_text, two_rows
 from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
 from tidelog.log import Table
-from tidelog.streaming import Sink, Throttle, capture, observed, read, spark_versions
+from tidelog.streaming import Sink, Sinks, Throttle, capture, observed, read, spark_versions
 
 each_writer = pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))
 
@@ -274,3 +274,24 @@ def test_a_table_in_memory_is_refused(connect: SparkSession, tmp_path: Path) -> 
     sink = Sink("memory://table", checkpoint=str(tmp_path / "cp"))
     text = refusal(Input(tmp_path / "in").put().stream(connect), sink, tmp_path / "cp")
     assert "TIDELOG_CONFIGURATION: memory://table is in this process's memory" in text
+
+
+@pytest.mark.full
+def test_many_tables_and_one_that_fails(connect: SparkSession, tmp_path: Path) -> None:
+    """The batch function's process is another one, so the tables say what happened."""
+    source, base, checkpoint = Input(tmp_path / "in"), tmp_path / "tables", tmp_path / "cp"
+
+    def make(name: str) -> Sink:
+        return Sink(str(base / name), checkpoint=str(checkpoint))
+
+    def put(*records: tuple[str, int]) -> None:
+        source.put_table(pa.Table.from_pylist([{"topic": topic, "n": number} for topic, number in records]))
+
+    put(("a", 1), ("../b", 2))
+    put(("c", 3), ("a", 4))
+    sinks = Sinks(make, parked=str(base / "_parked"), checkpoint=str(checkpoint))
+    drain(source.stream(connect, schema="topic string, n long"), sinks, checkpoint)
+    forget_last_commit(checkpoint)
+    drain(source.stream(connect, schema="topic string, n long"), sinks, checkpoint)
+    assert (numbers_in(base / "a"), numbers_in(base / "c"), numbers_in(base / "_parked")) == ([1, 4], [3], [2])
+    assert sinks.replay(connect).keys() == {"../b"}
