@@ -297,6 +297,9 @@ def test_parked_upserts_that_change_nothing_count_as_applied(spark: SparkSession
     topics.refuse("a", wrong=False)
     assert sinks.replay(spark) == {}
     assert (topics.numbers("a"), topics.parked()) == ([1, 2], [])
+    ledger = Table.open(str(topics.folder / "a")).begin().transactions
+    is_number = {name: name.endswith("/default") and not name.startswith("tidelog/sink/") for name in ledger}
+    assert [version for name, version in ledger.items() if is_number[name]] == [2]
 
 
 @pytest.mark.parametrize(
