@@ -152,15 +152,22 @@ demo-follow: setup ## keep a second table up to date from updates and deletes, t
 demo-update: setup ## run UPDATE and DELETE beside a stream and a compaction, and print the conflict ledger
 	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py
 
+CDC_SECONDS = $(or $(SECONDS),90)
+
+.PHONY: demo-cdc
+demo-cdc: setup ## follow a PostgreSQL database through Debezium for SECONDS=90, through kills, and compare
+	$(RUN) $(BIN)/python examples/cdc/demo.py --seconds $(CDC_SECONDS)
+
 .PHONY: demo-clean
 demo-clean: setup ## remove what the demos wrote
+	$(RUN) $(BIN)/python examples/cdc/demo.py --clean
 	$(RUN) $(BIN)/python examples/kafka/demo.py --clean
 	$(RUN) $(BIN)/python examples/follow/demo.py --clean
 	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py --clean
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench
-bench: bench-log bench-conflict bench-sink bench-feed bench-compaction bench-upsert ## run all benchmarks; each prints JSON lines, and a table on stderr
+bench: bench-log bench-conflict bench-sink bench-feed bench-compaction bench-upsert bench-cdc ## run all benchmarks; each prints JSON lines, and a table on stderr
 
 .PHONY: bench-log
 bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
@@ -185,6 +192,10 @@ bench-compaction: setup ## measure compaction beside deltalake and delta-spark; 
 .PHONY: bench-upsert
 bench-upsert: setup ## measure upserts by key beside deltalake and delta-spark; BENCHARGS="--rows 1000000" for less
 	@$(RUN) $(BIN)/python -m benchmarks.upsert $(BENCHARGS)
+
+.PHONY: bench-cdc
+bench-cdc: setup ## measure change data capture beside delta-spark's MERGE; BENCHARGS="--no-delta" for less
+	@$(RUN) $(BIN)/python -m benchmarks.cdc $(BENCHARGS)
 
 
 # The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.

@@ -46,7 +46,7 @@ def compare(connection: Connection, name: str, keys: Sequence[str], copy: Table)
     held = copy.refresh().scan().to_arrow()
     differences = [*_types(wanted.schema, held.schema)]
     if not differences:
-        differences = [*_rows(wanted, held.select(wanted.column_names), keys)]
+        differences = [*differing_rows(wanted, held.select(wanted.column_names), keys)]
     more = len(differences) - _MOST_SHOWN
     shown = differences[:_MOST_SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
     return Comparison(name, len(wanted), [f"{name}: {each}" for each in shown])
@@ -93,7 +93,7 @@ def _same_type(held: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(held == wanted)
 
 
-def _rows(wanted: pa.Table, held: pa.Table, keys: Sequence[str]) -> Iterator[str]:
+def differing_rows(wanted: pa.Table, held: pa.Table, keys: Sequence[str]) -> Iterator[str]:
     copies: dict[Any, list[dict[str, Any]]] = {}
     for row in held.to_pylist():
         copies.setdefault(tuple(row[key] for key in keys), []).append(row)

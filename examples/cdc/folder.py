@@ -23,8 +23,12 @@ class Folder(WorkingFolder):
 
     @property
     def dead_letters(self) -> Path:
-        """The tidelog table of records that cannot be applied."""
+        """A tidelog table for each table of the database, of records that cannot be applied."""
         return self.root / "dead-letters"
+
+    def dead_letters_of(self, name: str) -> Path:
+        """The records of this table of the database that cannot be applied."""
+        return self.dead_letters / name
 
     @property
     def parked(self) -> Path:

@@ -22,7 +22,7 @@ from examples.shared.command import StuckError
 from tidelog.log import Table
 from tidelog.log.errors import TableNotFoundError
 
-CUSTOMERS = 20_000
+CUSTOMERS = 5_000
 _RATE = 40.0
 _LONGEST_DOWN_S = 3.0
 _MOST_RESTARTS = 12
