@@ -25,6 +25,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import pyarrow as pa
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from benchmarks import tables
@@ -34,6 +35,7 @@ from examples.cdc.connector import Connector
 from examples.cdc.postgres import Postgres, postgres
 from examples.kafka import topics
 from examples.kafka.broker import broker
+from tidelog.log import Table
 
 PARTS = ("changes", "freshness")
 TOPIC = "bench.public.rows"
@@ -204,7 +206,10 @@ class CdcBench:
 
     def _table(self, engine: str, path: Path) -> Path:
         source = tables.keyed if engine == TIDELOG else tables.keyed_for_peers
-        return tables.clone(source(self._sizes.rows), path)
+        table = tables.clone(source(self._sizes.rows), path)
+        if engine == TIDELOG:
+            Table.open(str(table)).add_columns([("_order", pa.string())])
+        return table
 
 
 class Workload(Thread):
