@@ -208,7 +208,7 @@ class CdcBench:
         source = tables.keyed if engine == TIDELOG else tables.keyed_for_peers
         table = tables.clone(source(self._sizes.rows), path)
         if engine == TIDELOG:
-            Table.open(str(table)).add_columns([("_order", pa.string())])
+            Table.open(str(table)).add_columns([pa.field("_order", pa.string())])
         return table
 
 
