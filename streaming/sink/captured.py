@@ -176,7 +176,8 @@ def require_order(schema: pa.Schema, path: str) -> None:
     if ORDER not in schema.names:
         raise ConfigurationError(
             f"{path} has no column {ORDER!r}, by which change records are compared with its rows",
-            advice=f"add it: table.add_columns([pyarrow.field('{ORDER}', pyarrow.string())]); rows without it are older than all",
+            advice=f"add it: table.add_columns([pyarrow.field('{ORDER}', pyarrow.string())]); rows without it are older "
+            "than all",
         )
 
 
