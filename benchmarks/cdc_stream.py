@@ -1,7 +1,7 @@
 """A stream of Debezium's records into one table, in a process and a Spark of its own: `benchmarks.cdc` starts it.
 
 python -m benchmarks.cdc_stream ARGUMENTS, as JSON. It writes a line of JSON to standard output for each micro-batch:
-its rows, the offset behind its last record, how long it took, and when its rows were visible.
+its rows, the offset behind its last record, how long it took, the sink's phases, and when its rows were visible.
 """
 
 from __future__ import annotations
@@ -60,10 +60,13 @@ def main(arguments: dict[str, Any]) -> None:
         dead = f"{arguments['table']}-dead"
         function = capture.sink(arguments["table"], keys=["id"], dead_letters=dead, schema_evolution=True)
     visible: dict[int, float] = {}
+    phases: dict[int, dict[str, float]] = {}
 
     def timed(batch: DataFrame, number: int) -> None:
         function(batch, number)
         visible[number] = time.time()
+        last = getattr(function, "last", None)
+        phases[number] = {} if last is None else dict(last.seconds)
 
     writer = records.writeStream.foreachBatch(timed).option("checkpointLocation", arguments["checkpoint"])
     query = writer.trigger(processingTime="1 second").start()
@@ -74,7 +77,7 @@ def main(arguments: dict[str, Any]) -> None:
             number = progress["batchId"]
             if number > told and progress["numInputRows"] and number in visible:
                 told = number
-                print(json.dumps(_line(progress, visible[number])), flush=True)
+                print(json.dumps({**_line(progress, visible[number]), "phases_s": phases[number]}), flush=True)
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))
     query.stop()

@@ -121,7 +121,9 @@ def captured(frame: DataFrame, keys: Sequence[str]) -> Iterator[Captured]:
         rows = _folded(rows, keys) if has_left_out else rows.drop(UNCHANGED)
         if row["truncated"] is not None:
             rows = _deleted_before(rows, row["truncated"], keys)
-        yield Captured(rows, held.where(is_bad), row["bad"], row["reason"], row["truncated"], has_left_out)
+        # Without any, Spark needs no job to find that out again.
+        letters = held.where(is_bad) if row["bad"] else held.where(F.lit(False))  # noqa: FBT003 - a value
+        yield Captured(rows, letters, row["bad"], row["reason"], row["truncated"], has_left_out)
     finally:
         held.unpersist()
 
@@ -176,8 +178,8 @@ def require_order(schema: pa.Schema, path: str) -> None:
     if ORDER not in schema.names:
         raise ConfigurationError(
             f"{path} has no column {ORDER!r}, by which change records are compared with its rows",
-            advice=f"add it: table.add_columns([pyarrow.field('{ORDER}', pyarrow.string())]); rows without it are older "
-            "than all",
+            advice=f"add it: table.add_columns([pyarrow.field('{ORDER}', pyarrow.string())]); rows without "
+            "it are older than all",
         )
 
 
