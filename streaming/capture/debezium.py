@@ -143,11 +143,10 @@ def _differs(before: Mapping[str, Any], after: Mapping[str, Any], keys: Sequence
 
 
 def _transaction(body: Mapping[str, Any], source: Mapping[str, Any]) -> str | None:
+    """The id that all records of a transaction share. The envelope's own has the record's position for PostgreSQL."""
     of_envelope = body.get("transaction")
-    found = of_envelope.get("id") if isinstance(of_envelope, dict) else None
-    for name in ("txId", "gtid"):
-        found = source.get(name) if found is None else found
-    return None if found is None else str(found)
+    ids = (source.get("txId"), source.get("gtid"), of_envelope.get("id") if isinstance(of_envelope, dict) else None)
+    return next((str(found) for found in ids if found is not None), None)
 
 
 def _is_no_change(body: Mapping[str, Any]) -> bool:

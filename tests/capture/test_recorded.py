@@ -22,6 +22,7 @@ from tests.capture.record import RECORDED, recorded
 from tests.streaming.support import Input, drain
 from tidelog.log import Table
 from tidelog.streaming import capture
+from tidelog.streaming.capture.debezium import Debezium
 
 pytestmark = pytest.mark.spark
 
@@ -194,3 +195,15 @@ def test_keys_transactions_and_the_hand_over_in_any_split(
 def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     copy = follow(spark, tmp_path, "precise", "keys", batches=2, copies=2)
     require_equal("precise", "keys", copy)
+
+
+def test_rows_of_one_transaction_share_its_id() -> None:
+    """Two transactions changed both tables, and each is known by one id in both."""
+    found: dict[str, set[str | None]] = {}
+    for record in recorded("precise-plain"):
+        table = record["topic"].removeprefix("precise-plain.public.")
+        body = json.loads(record["value"]) if record["value"] and table in ("accounts", "transfers") else None
+        if body is not None and body["op"] != "r":
+            changes = Debezium(("id",)).changes(body, None, record["offset"])
+            found.setdefault(table, set()).update(change.transaction for change in changes)
+    assert len(found["accounts"] & found["transfers"]) == len(found["accounts"]) == 2
