@@ -62,7 +62,13 @@ _DATE = re.compile(r"(\d{4}-\d\d-\d\d)Z?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _HEX = re.compile(r"([0-9A-Fa-f]{2})*", re.ASCII)
-_NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+# As JSON has them, and as Debezium writes a numeric as text.
+_NOT_FINITE = {
+    **{text: float(text) for text in ("NaN", "Infinity", "-Infinity")},
+    "NAN": float("nan"),
+    "POSITIVE_INFINITY": float("inf"),
+    "NEGATIVE_INFINITY": float("-inf"),
+}
 # A double in as many digits is that double.
 _MOST_DIGITS = 17
 _EXACT = Context(prec=400, traps=[Inexact, InvalidOperation, Overflow])
@@ -231,7 +237,7 @@ def _double(value: Any) -> float:
         raise MisfitError
     if not _NUMBER.fullmatch(value):
         if value in _NOT_FINITE and not isinstance(value, Digits):
-            return float(value)
+            return _NOT_FINITE[value]
         raise MisfitError
     if _INTEGER.fullmatch(value):
         return _double(int(value))

@@ -49,6 +49,8 @@ SCHEMAS = {
     "accounts": "id BIGINT, balance DECIMAL(12,2)",
     "transfers": "id BIGINT, source BIGINT, target BIGINT, amount DECIMAL(12,2)",
     "rows": "id INT, note STRING",
+    "edges": "id INT, what STRING, n DOUBLE, single FLOAT, double DOUBLE, tz STRING",
+    "moved_documents": "id INT, body STRING",
 }
 # Without a schema in the records, these are milliseconds, and the others microseconds.
 MILLISECONDS = dict.fromkeys(("ts0", "ts1", "ts3"), "milliseconds")
@@ -195,6 +197,29 @@ def test_keys_transactions_and_the_hand_over_in_any_split(
 def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     copy = follow(spark, tmp_path, "precise", "keys", batches=2, copies=2)
     require_equal("precise", "keys", copy)
+
+
+@pytest.mark.parametrize("name", ["string", pytest.param("double-plain", marks=pytest.mark.full)])
+def test_numbers_that_are_not_finite(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Numbers as doubles, and a time as text, as no other type has them."""
+    copy = follow(spark, tmp_path, name, "edges", batches=1)
+    held = {row["id"]: row for row in copy.scan().to_arrow().to_pylist()}
+    for row in contents(name)["edges"]["rows"]:
+        number, *_, n, single, double = row
+        found = held[int(number)]
+        assert shown(found["single"]) == shown(value("real", single))
+        assert shown(found["double"]) == shown(value("double precision", double))
+        assert shown(found["n"]) == shown(value("double precision", n))
+    assert [held[number]["tz"] for number in (1, 2)] == ["infinity", "-infinity"]
+    assert dead(tmp_path) == []
+
+
+def test_a_left_out_value_under_a_new_key_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
+    """Debezium sends it neither with the old key nor with the new one, and null would be wrong."""
+    copy = follow(spark, tmp_path, "precise", "moved_documents", batches=1)
+    assert copy.scan().to_arrow()["id"].to_pylist() == [2]
+    (reason,) = dead(tmp_path)
+    assert "left out the value of body" in reason
 
 
 def test_rows_of_one_transaction_share_its_id() -> None:
