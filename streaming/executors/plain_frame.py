@@ -21,6 +21,8 @@ from tidelog.streaming import spark_versions
 # By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _EXACT_IN_FLOAT = {32: 24, 64: 53}
+# The collation of texts that has none.
+_PLAIN = "UTF8_BINARY"
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -31,6 +33,14 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 def quoted(name: str) -> str:
     """A column's name, quoted for Spark's functions."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def plain_texts(frame: DataFrame) -> DataFrame:
+    """The frame with texts that Spark compares byte by byte, as tables do, and not by a collation of the frame."""
+    for field in frame.schema:
+        if getattr(field.dataType, "collation", _PLAIN) != _PLAIN:
+            frame = frame.withColumn(field.name, F.collate(F.col(quoted(field.name)), _PLAIN))
+    return frame
 
 
 def require_fits(frame: DataFrame, schema: pa.Schema) -> None:

@@ -6,7 +6,7 @@ that write the rows look at these columns, so that a row that breaks a rule is t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.rules import RowRules, spark_work
-from tidelog.streaming.executors.plain_frame import arrow_schema, prepared, quoted, widens
+from tidelog.log.rules import RowRules, declared, spark_work
+from tidelog.streaming.executors.plain_frame import arrow_schema, plain_texts, prepared, quoted, widens
 
 _ALL = 2**31 - 1
 _ZONE = "spark.sql.session.timeZone"
@@ -51,6 +51,24 @@ def ruled(frame: DataFrame, writer: DataWriter) -> tuple[DataFrame, RowRules]:
     for name, text in work.answers:
         frame = _with(frame, name, text, writer, lambda column: F.coalesce(column, F.lit(False)))  # noqa: FBT003 - a value
     return frame, work.rules
+
+
+def with_keys(frame: DataFrame, rules: RowRules, names: Sequence[str]) -> DataFrame:
+    """The frame with the columns `names` as the table will have them, so that equal keys are equal in the frame too.
+
+    Those that it lacks are filled, if the table has a default for them or generates them. The tasks check the values.
+    Raises UnsupportedFeatureError for an expression that Spark cannot evaluate.
+    """
+    frame = plain_texts(frame)
+    if not rules.rules or rules.answers:
+        return frame
+    writer, known = rules.writer, {name.lower() for name in frame.columns}
+    own = declared(writer.metadata, rules.path)
+    frame = _stored(_typed(frame, rules.schema), rules)
+    for rule in (*own.defaults, *own.generated):
+        if rule.column in names and rule.column.lower() not in known:
+            frame = _with(frame, rule.column, rule.expression, writer, _cast(rules.schema.field(rule.column)))
+    return _stored(frame, rules)
 
 
 def _in_utc(session: SparkSession) -> bool:

@@ -49,7 +49,7 @@ from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
-from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
+from tidelog.streaming.executors.plain_frame import arrow_schema, plain_texts, quoted
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import (
     FilePart,
@@ -288,6 +288,7 @@ def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank:
 
     Of rows that are equal in all columns the first only. Without an order all rows of a key are equally new.
     """
+    frame = plain_texts(frame)
     names, order = present(frame.columns, keys), present(frame.columns, order_by)
     schema = arrow_schema(frame)
     for name in order:

@@ -37,6 +37,7 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.ruled_frame import with_keys
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import (
     FilePart,
@@ -75,6 +76,7 @@ def stage_by_ranges(
     writer, head = rules.writer, without_progress(state.head)
     if order and (buried := state.head.transactions.get(TOMBSTONES)) is not None:
         head = replace(head, transactions={TOMBSTONES: buried})
+    data = with_keys(data, rules, names)
     by_key = [quoted(name) for name in present(data.columns, names)]
     observation = Observation()
     ranges = data.repartitionByRange(*by_key).sortWithinPartitions(*by_key)

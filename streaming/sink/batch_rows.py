@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame
 
 from tidelog.log import Transaction, predicate
+from tidelog.log.commit.discard import discard
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.ordering import are_newest
 from tidelog.log.data.writer import DataWriter
@@ -269,7 +270,10 @@ class FrameRows:
             )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]
-        return None if staged.is_empty and staged.tombstones is None else staged
+        if staged.is_empty and staged.tombstones is None:
+            discard(writer.store, staged)
+            return None
+        return staged
 
 
 def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:

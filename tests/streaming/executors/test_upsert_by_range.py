@@ -8,19 +8,24 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tests import lanes
 from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
+from tests.log.rules.support import default, generated, ruled_table
 from tests.log.support import live_files
 from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
 from tests.streaming.support import rewrite_all
 from tidelog.log import Table
 from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
 from tidelog.log.errors import DuplicateKeyError, SchemaMismatchError, WriteVerificationError
+from tidelog.log.storage import open_store
 from tidelog.streaming import Sink, table
 from tidelog.streaming.executors import spark_upsert, tasks, upsert_by_range
+from tidelog.streaming.executors.session import session_settings
 
 pytestmark = [pytest.mark.spark]
 
@@ -126,6 +131,53 @@ def test_several_rows_of_a_key_are_an_error(spark: SparkSession, tmp_path: Path)
     with pytest.raises(SchemaMismatchError, match="null"):
         changed.upsert(frame_of(spark, nothing), keys=["k"])
     assert files_of(made) == before
+
+
+TEXTS = pa.schema([("k", pa.string()), ("n", pa.int64())])
+ROW_BY_ROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+
+
+@pytest.mark.parametrize("collation", ["UTF8_BINARY", "UTF8_LCASE"])
+def test_keys_are_compared_as_the_table_does(collation: str, spark: SparkSession, tmp_path: Path) -> None:
+    """A varchar loses blanks, and a collation of the data does not count."""
+    typed = {"k": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}
+    made = ruled_table(TEXTS, fields=typed, store=open_store(str(tmp_path / "table")))
+    changed = table(spark, made.path)
+    data = [("abc", 5), ("ABC", 5), ("abc", 6), ("abc ", 5), ("ABC", 7), ("ABC ", 7)]
+    frame = spark.createDataFrame(data, "k string, n long").withColumn("k", F.collate("k", collation))
+    with (
+        session_settings(spark, ROW_BY_ROW),
+        pytest.raises(DuplicateKeyError, match=r"k='(ABC', n=7|abc', n=5)"),
+    ):
+        changed.upsert(frame, keys=["k", "n"])
+    changed.upsert(frame.where("n < 6 AND length(k) = 3"), keys=["k"], order_by="n")
+    assert sorted(made.refresh().scan().to_arrow()["k"].to_pylist()) == ["ABC", "abc"]
+
+
+def test_keys_that_the_data_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("digit", pa.int64()), ("kind", pa.string()), ("v", pa.string())])
+    fields = {"digit": generated("k % 10"), "kind": default("'new'")}
+    made = ruled_table(schema, fields=fields, partition_by=["digit"], store=open_store(str(tmp_path / "table")))
+    for value in ("a", "b"):
+        data = [(k, value) for k in range(12)]
+        frame = spark.createDataFrame(data, "k int, v string")
+        committed = table(spark, made.path).upsert(frame, keys=["k", "digit", "kind"])
+    assert committed.metrics["numTargetRowsUpdated"] == 12
+    found = made.refresh().scan().to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["k"]) == [
+        {"k": k, "digit": k % 10, "kind": "new", "v": "b"} for k in range(12)
+    ]
+
+
+def test_a_batch_that_changes_nothing_leaves_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    made = filled(tmp_path, "vectors")
+    sink = Sink(made.path, mode="upsert", keys=["k"], writer="spark", delete_where="k >= 100")
+    (tmp_path / "in").mkdir()
+    frame_of(spark, rows(range(100, 110))).write.parquet(str(tmp_path / "in" / "1"))
+    stream = spark.readStream.schema(FRAME).parquet(str(tmp_path / "in" / "*"))
+    query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert left_over(made) == []
 
 
 def files_of(made: Table) -> set[str]:
