@@ -222,12 +222,18 @@ MERGED_ROWS = 2**19
 
 
 def files_to_merge(files: Sequence[TombstoneFile], columns: TombstoneColumns) -> list[TombstoneFile]:
-    """The files that are worth merging now: all of a size and below, if there are many of that size."""
+    """The files that are worth merging now: those of a size and below, if there are many of that size.
+
+    Merging holds their rows in memory, so there are no more than _FAN_OUT of the largest would have. A commit can leave
+    hundreds of files.
+    """
     small = [file for file in files if columns.fit(file) and file.rows <= MERGED_ROWS]
     levels = [int(np.log(max(file.rows, 1)) / np.log(_FAN_OUT)) for file in small]
     for level in sorted(set(levels)):
         if levels.count(level) >= _FAN_OUT:
-            return [file for file, own in zip(small, levels, strict=True) if own <= level]
+            chosen = [file for file, own in zip(small, levels, strict=True) if own <= level]
+            rows_until = np.cumsum([file.rows for file in chosen])
+            return chosen[: int(np.searchsorted(rows_until, _FAN_OUT * MERGED_ROWS, side="right"))]
     return []
 
 

@@ -65,6 +65,15 @@ def test_files_of_about_one_size_are_merged(clock: Clock) -> None:
     assert set(held(table)) == set(range(10, 30))
 
 
+def test_a_merge_holds_no_more_rows_than_of_eight_large_files() -> None:
+    """An upsert by Spark can leave hundreds of files."""
+    columns = tombstones.TombstoneColumns("id", pa.schema([("k", pa.int64())]), pa.schema([("at", pa.int64())]))
+    files = [TombstoneFile(f"{number}", 300_000, 0, ("k",), ("at",)) for number in range(100)]
+    chosen = tombstones.files_to_merge(files, columns)
+    assert len(chosen) >= 8
+    assert sum(file.rows for file in chosen) <= 8 * tombstones.MERGED_ROWS
+
+
 def test_old_tombstones_go_with_the_retention(clock: Clock) -> None:
     table = made(clock)
     put(table, record(1, 10, op="d"))
