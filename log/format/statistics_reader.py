@@ -108,7 +108,10 @@ class _Wanted:
 def _decode(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> dict[str, pa.ChunkedArray]:
     wanted = list(_wanted(leaves))
     if not leaves and len(texts) <= _FEW_TEXTS:
-        return dict(zip((each.key for each in wanted), _read_one_by_one(texts, wanted), strict=True))
+        found = _read_one_by_one(texts, wanted)
+        # Arrow can read some texts that are no JSON, such as with a bare NaN.
+        if not any(values.null_count for values in found):
+            return dict(zip((each.key for each in wanted), found, strict=True))
     schema = _nested_schema(wanted)
     pieces: dict[str, list[pa.Array]] = {each.key: [] for each in wanted}
     for piece in _pieces(texts):

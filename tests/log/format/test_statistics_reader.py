@@ -175,3 +175,16 @@ def test_damaged_texts_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_files() -> None:
     rows, found = read_bounds(pa.chunked_array([], pa.string()), {("c",): pa.date32()})
     assert (len(rows), len(found["c",].low), found["c",].high.type) == (0, 0, pa.date32())
+
+
+def test_few_texts_are_read_like_many() -> None:
+    """Some writers write a bare NaN, which is not JSON."""
+    odd = [
+        '{"numRecords":3,"minValues":{"a":NaN}}',
+        '{"numRecords":4,"maxValues":{"a":-Infinity}}',
+        None,
+        '{"numRecords":5}',
+    ]
+    few, many = (read_row_counts(texts(*odd * times)).to_pylist() for times in (1, 100))
+    assert few * 100 == many
+    assert few == [3, 4, None, 5]
