@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
+from tidelog.log.errors import DataFileMissingError
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -25,7 +26,17 @@ def write_keys(store: Store, system: System, keys: pa.Table) -> str:
 
 
 def read_keys(store: Store, path: str) -> Iterator[pa.Table]:
-    """The keys in a file, in pieces. Raises OSError if it cannot be read."""
-    with pq.ParquetFile(store.open_input(path), page_checksum_verification=True) as parquet:
+    """The keys in a file, in pieces.
+
+    Raises DataFileMissingError if the file is gone, such as with a vacuum that is later than the transaction, and
+    OSError if it cannot be read.
+    """
+    try:
+        source = store.open_input(path)
+    except FileNotFoundError as error:
+        raise DataFileMissingError(
+            f"the staged keys {path} of {store.url} are gone", advice="run the operation again", path=store.url
+        ) from error
+    with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
         for group in range(parquet.metadata.num_row_groups):
             yield parquet.read_row_group(group)

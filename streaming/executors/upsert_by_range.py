@@ -209,9 +209,11 @@ def _tombstones(writer: DataWriter, every: Sequence[Staged]) -> TombstoneChange 
     if not changes:
         return None
     own = [change.own for change in changes if change.own is not None]
-    order, expired_ms = changes[0].order, min(change.expired_ms for change in changes)
+    order = changes[0].order
     if not own:
         return TombstoneChange(order)
+    # A part that deletes nothing has none.
+    expired_ms = min(change.expired_ms for change in changes if change.own is not None)
     if len(own) == 1:
         return TombstoneChange(order, own[0], expired_ms=expired_ms)
     if sum(file.rows for file in own) > MERGED_ROWS:
