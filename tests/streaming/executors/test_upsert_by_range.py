@@ -23,7 +23,13 @@ from tidelog.log import OperationClass, Table
 from tidelog.log.commit.discard import files_written_for
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
-from tidelog.log.errors import DataFileMissingError, DuplicateKeyError, SchemaMismatchError, WriteVerificationError
+from tidelog.log.errors import (
+    ConflictError,
+    DataFileMissingError,
+    DuplicateKeyError,
+    SchemaMismatchError,
+    WriteVerificationError,
+)
 from tidelog.log.format.tombstone_list import TombstoneChange, TombstoneFile
 from tidelog.log.storage import open_store
 from tidelog.streaming import Sink, table
@@ -106,6 +112,22 @@ def test_many_deletions_stay_in_several_files(
     committed = made.refresh().upsert(late, keys=["k"], order_by="v")
     assert committed.metrics["numSourceRowsOutdated"] == 12
     assert sorted(made.scan("k < 12").to_arrow()["k"].to_pylist()) == [10, 11]
+
+
+def test_many_deletions_of_a_winner_are_a_conflict(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit does not say which keys it has deleted, even if the table had no row of them."""
+    monkeypatch.setattr(upsert_by_range, "MERGED_ROWS", 2)
+    made = filled(tmp_path, "vectors")
+    late = [{**row, "v": row["v"] - 1} for row in rows(range(100, 103))]
+    loser = made.begin().upsert(late, keys=["k"], order_by="v")
+    buried = frame_of(spark, rows(range(100, 112)))
+    table(spark, made.path).upsert(buried, keys=["k"], order_by="v", delete_where="k >= 100")
+    assert len(left_over(made)) > 1
+    with pytest.raises(ConflictError, match="tombstones"):
+        loser.commit()
+    assert made.refresh().scan("k >= 100").count() == 0
 
 
 @pytest.mark.parametrize("kind", lanes.full_but(["vectors, feed"], KINDS))
