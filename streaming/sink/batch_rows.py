@@ -266,7 +266,8 @@ class FrameRows:
                 settings.delete_where,
                 other_keys=settings.other_keys,
                 order_by=_order_across(settings, writer.schema, configuration),
-                rows=self._choice.newest_rows,
+                # Spark counts the first batch, which can have any size.
+                rows=self._choice.newest_rows or frame.count(),
             )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]

@@ -23,6 +23,7 @@ from tidelog.log import OperationClass, Table
 from tidelog.log.commit.discard import files_written_for
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import (
     ConflictError,
     DataFileMissingError,
@@ -31,10 +32,12 @@ from tidelog.log.errors import (
     WriteVerificationError,
 )
 from tidelog.log.format.tombstone_list import TombstoneChange, TombstoneFile
+from tidelog.log.state.loader import LogState
 from tidelog.log.storage import open_store
 from tidelog.streaming import Sink, table
 from tidelog.streaming.executors import spark_upsert, tasks, upsert_by_range
 from tidelog.streaming.executors.session import session_settings
+from tidelog.streaming.executors.spark_upsert import SparkUpsert
 
 pytestmark = [pytest.mark.spark]
 
@@ -228,18 +231,31 @@ def test_lost_rows_are_an_error(spark: SparkSession, tmp_path: Path, monkeypatch
     assert {path for path in left if not path.startswith("_tidelog/keys")} == files_written_for(forgotten[0].staged)
 
 
-def test_a_batch_that_turns_out_to_be_large(spark: SparkSession, tmp_path: Path) -> None:
-    """A sink does not know how many rows its first batch has. What tasks wrote until then goes."""
+def test_a_batch_that_turns_out_to_be_large(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink counts its first batch, and expects as many rows of the second. What tasks wrote until then goes."""
     made = Table.create(str(tmp_path / "table"), SCHEMA)
     sink = Sink(made.path, mode="upsert", keys=["k"], writer="spark")
     checkpoint = str(tmp_path / "checkpoint")
     (tmp_path / "in").mkdir()
-    frame_of(spark, rows(range(30))).write.parquet(str(tmp_path / "in" / "1"))
+    found: list[int | None] = []
+    stage = SparkUpsert.stage
+
+    def noted(upsert: SparkUpsert, state: LogState, writer: DataWriter) -> Staged:
+        found.append(upsert._rows)
+        return stage(upsert, state, writer)
+
+    monkeypatch.setattr(SparkUpsert, "stage", noted)
     stream = spark.readStream.schema(FRAME).parquet(str(tmp_path / "in" / "*"))
     query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-    query.trigger(availableNow=True).start().awaitTermination()
+    for number, keys in enumerate([range(2), range(30)]):
+        frame_of(spark, rows(keys)).write.parquet(str(tmp_path / "in" / str(number)))
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert found == [2, 2]
     assert sorted(made.refresh().scan().to_arrow()["k"].to_pylist()) == list(range(30))
-    assert len(list(Path(made.path).glob("**/*.parquet"))) == len(live_files(made))
+    # The file of the first batch, whose rows are replaced, stays for readers of older versions.
+    assert len(list(Path(made.path).glob("**/*.parquet"))) == len(live_files(made)) + 1
 
 
 # --- races ------------------------------------------------------------------------------------------------------------
