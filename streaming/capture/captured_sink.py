@@ -36,7 +36,9 @@ def sink(
     """
     if isinstance(dead_letters, str):
         shared = {name: options[name] for name in _SHARED if name in options}
-        dead_letters = Sink(dead_letters, name="dead-letters", schema_evolution=True, **shared)
+        # Several tables can have one table of dead letters, in which each needs a name of its own.
+        own = "-".join(["dead-letters", path.rstrip("/").rpartition("/")[2], *filter(None, [options.get("name")])])
+        dead_letters = Sink(dead_letters, name=own, schema_evolution=True, **shared)
     return Sink(
         path,
         mode=UPSERT,

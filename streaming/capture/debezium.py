@@ -57,7 +57,7 @@ def debezium(  # noqa: PLR0913 - the public signature
             records at one position counts.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
-            needs a batch, as in a batch function.
+            needs a batch, as in a batch function. A batch of tombstones, or of what cannot be read, has none then.
         keys: The columns that identify a row. Default: the primary key of a Table.
         value: The column with the envelopes: bytes, text, or a struct.
         order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.

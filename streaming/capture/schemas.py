@@ -93,6 +93,8 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
             "keys are missing: the columns that identify a row",
             advice="pass keys=['id'], or a Table with a primary key",
         )
+    if schema is None and not columns.fields:
+        return tuple(keys)
     known = {field.name.lower(): field.name for field in columns}
     for name in keys:
         if name.lower() not in known:
@@ -107,7 +109,8 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
 def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> StructType:
     """The columns, and those that the schemas of a frame's records have beside them.
 
-    Raises ConfigurationError if the frame is a stream, or if there is no column and no record has a schema.
+    None at all if no record has a schema, and none is a change. Raises ConfigurationError if the frame is a stream, or
+    if there are changes, but no columns.
     """
     if frame.isStreaming:
         raise ConfigurationError(
@@ -115,16 +118,18 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> Struct
             advice="pass schema= without new_columns; or call this in a batch function: def apply(batch, number): "
             "sink(capture.debezium(batch, ...), number)",
         )
-    content = records_of(frame, value).select(F.get_json_object(F.col("content").cast("string"), "$.schema").alias("s"))
+    text = F.col("content").cast("string")
+    operation = F.coalesce(F.get_json_object(text, "$.op"), F.get_json_object(text, "$.payload.op"))
+    content = records_of(frame, value).select(F.get_json_object(text, "$.schema").alias("s"), operation.alias("op"))
     found = dict[str, DataType]()
-    texts = sorted(row["s"] for row in content.where("s IS NOT NULL").distinct().collect())
+    texts = sorted(row["s"] for row in content.where("s IS NOT NULL").select("s").distinct().collect())
     for text in texts:
         for name, meaning in declared_columns(text.encode()).items():
             kind = type_of(meaning or {})
             found[name] = kind if name not in found else _common(found[name], kind)
     known = {of.name.lower() for of in columns}
     new = [StructField(name, kind) for name, kind in found.items() if name.lower() not in known and name not in CONTROL]
-    if not new and not columns:
+    if not new and not columns.fields and content.where("op IS NOT NULL").first() is not None:
         raise ConfigurationError(
             "no record of the batch has a schema",
             advice="pass schema=, or let the connector write schemas: value.converter.schemas.enable=true",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -30,7 +31,14 @@ from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
-from tidelog.streaming.sink.captured import Captured, captured, require_order, without_control
+from tidelog.streaming.sink.captured import (
+    CONTROL,
+    UNCHANGED,
+    Captured,
+    captured,
+    require_order,
+    without_control,
+)
 from tidelog.streaming.sink.dead_letters import apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
@@ -137,6 +145,9 @@ class Batch:
                 self._transaction = self._begin_again()
             few_files = brake is not None and brake.coalesce
             with self._readable() as batch, self._applicable(batch) as frame:
+                if batch is not None and not batch.has_columns:
+                    # A table that is not there yet comes with the first batch that says what its columns are.
+                    return self._report(None if self._transaction is None else self._commit(_NoRows()), brake)
                 with self._phases("collect"):
                     rows = self._rows(frame, few_files=few_files)
                     if batch is not None and batch.needs_table:
@@ -167,8 +178,13 @@ class Batch:
             return
         if self._transaction is not None:
             require_order(self._transaction.schema, settings.path)
-        keys, _, _ = self._columns()
-        with captured(self._frame, keys) as batch:
+        has_columns = not set(self._frame.columns) <= set(CONTROL)
+        if not has_columns and self._transaction is None and not self._circumstances.joins:
+            raise ConfigurationError(
+                f"no record of the batch has a schema, and there is no table at {settings.path} yet",
+                advice="pass schema=, or create the table",
+            )
+        with captured(self._frame, self._columns()[0] if has_columns else []) as batch:
             if settings.dead_letters is None:
                 batch.require_read()
             yield batch
@@ -188,6 +204,10 @@ class Batch:
         settings, transaction = self._settings, self._transaction
         kept = {*(settings.captured or ()), *(() if transaction is None else transaction.schema.names)}
         frame = self._frame if batch is None else batch.without(kept)
+        if batch is not None and not batch.has_columns:
+            with self._letters_given(batch.unread.drop(UNCHANGED)):
+                yield batch.rows
+            return
         if settings.dead_letters is None:
             if batch is not None and batch.has_left_out:
                 frame = batch.known(frame, self._columns()[0], transaction)
@@ -196,9 +216,23 @@ class Batch:
         keys, order, partition_by = self._columns()
         with apart(frame, keys, order, partition_by) as parts:
             rows, others = parts if batch is None else batch.told_apart(*parts, keys, transaction)
-            with self._phases("dead_letters"):
-                settings.dead_letters(others, self._identity.batch_id)
-            yield rows
+            with self._letters_given(others):
+                yield rows
+
+    @contextmanager
+    def _letters_given(self, others: DataFrame) -> Iterator[None]:
+        """Give the rows that cannot be applied to their sink; if the block fails, it can be called again."""
+        letters: Any = self._settings.dead_letters
+        if letters is None:
+            yield
+            return
+        with self._phases("dead_letters"):
+            letters(others, self._identity.batch_id)
+        try:
+            yield
+        except BaseException:
+            _release(letters.__getstate__(), self._identity)
+            raise
 
     def _is_committed(self, transaction: Transaction | None) -> bool:
         """Whether the batch is in the table; `transaction` is on its newest version, None if there is no table yet.
@@ -367,6 +401,16 @@ class Batch:
         return report
 
 
+class _NoRows:
+    """The rows of a batch that has none."""
+
+    count = 0
+    writer = DRIVER
+
+    def stage(self, transaction: Transaction) -> None:
+        """See BatchRows."""
+
+
 class _WithTable:
     """The rows of a batch that are complete only with rows of the table; each time they are staged, with its own."""
 
@@ -412,7 +456,16 @@ def _claimed(settings: SinkSettings, batch: MicroBatch, target: Target) -> Itera
         raise
     with _lock:
         # The block may have created the table.
-        _claims.update(dict.fromkeys(_keys(settings, target.table), batch))
+        keys = _claimed_by[settings.path, settings.name] = _keys(settings, target.table)
+        _claims.update(dict.fromkeys(keys, batch))
+
+
+def _release(settings: SinkSettings, batch: MicroBatch) -> None:
+    """Let a batch be claimed again, for a sink of which the same call is due once more."""
+    with _lock:
+        for key in _claimed_by.get((settings.path, settings.name), ()):
+            if _claims.get(key) == batch:
+                del _claims[key]
 
 
 def _note_begun(settings: SinkSettings, batch: MicroBatch) -> None:
@@ -432,6 +485,8 @@ def _keys(settings: SinkSettings, table: Table | None) -> list[tuple[str, str]]:
 
 # The newest batch that each sink of this process claimed.
 _claims: dict[tuple[str, str], MicroBatch] = {}
+# The keys by which each sink of this process claims its batches.
+_claimed_by: dict[tuple[str, str], list[tuple[str, str]]] = {}
 # The newest batch that each sink of this process began to write, also if that failed.
 _begun: dict[tuple[str, str], MicroBatch] = {}
 _lock = Lock()

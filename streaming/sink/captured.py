@@ -40,6 +40,7 @@ _DEAD_LETTERS = "pass dead_letters=, a sink or a path that takes such records, o
 class Captured:
     """A batch: the rows to apply, and those that could not be read.
 
+    Without columns beside those of CONTROL there is nothing to apply: no record said what the columns are.
     `truncated` is the order of the newest truncate, None if there is none. If some values are left out, `_unchanged`
     is a map from the names of their columns to the order of the record of the batch that they are taken from, or null.
     """
@@ -50,6 +51,11 @@ class Captured:
     reason: str | None
     truncated: str | None
     has_left_out: bool
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the rows have columns for a table."""
+        return not set(self.rows.columns) <= set(CONTROL)
 
     @property
     def needs_table(self) -> bool:

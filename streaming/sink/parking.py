@@ -121,7 +121,8 @@ class Parking:
 
     def _require_parked(self, reasons: Mapping[str, str], batch: MicroBatch) -> None:
         """Raise the reason if the batch, which was parked before, holds nothing of one of these tables."""
-        there = {parked.name for parked in self.batches() if parked.batch.batch_id == batch.batch_id}
+        own = (batch.query_id, batch.batch_id)
+        there = {parked.name for parked in self.batches() if (parked.batch.query_id, parked.batch.batch_id) == own}
         for name in sorted(set(reasons) - there):
             raise CheckpointResetError(
                 f"batch {batch.batch_id} was parked in {self.path} without the rows of {name!r}, which had them then "

@@ -160,6 +160,8 @@ class Sinks:
         self._parking = Parking(sink)
         self._identifier = identifier_of(sink.__getstate__())
         self._open: OrderedDict[str, Sink] = OrderedDict()
+        # The names by path and Sink name, also of Sinks that were closed.
+        self._owners: dict[tuple[str, str], str] = {}
         self._run_id: str | None = None
         self._retry_at = 0.0
         # `replay` can be called from another thread than the query's.
@@ -233,15 +235,15 @@ class Sinks:
 
     def _apply(self, spark: SparkSession, parked: ParkedBatch) -> None:
         """Apply a parked batch unless its table has it, and delete it then."""
-        name, sink = parked.name, self._sink(parked.name)
+        name, sink, is_there = parked.name, self._sink(parked.name), True
         if is_pending(parked, sink):
             found = Circumstances(not self._parking.has_joined(name, parked.batch), parked.batch)
             try:
-                self._give(name, self._parking.rows(spark, parked), parked.batch, found)
+                is_there = _has_table(self._give(name, self._parking.rows(spark, parked), parked.batch, found))
             except ConcurrentTransactionException:
                 if is_pending(parked, sink):  # else another process was faster
                     raise
-        self._parking.join([name], parked.batch)
+        self._parking.join([name] if is_there else [], parked.batch)
         self._parking.forget(parked)
         self._close_idle()
 
@@ -267,7 +269,7 @@ class Sinks:
                 self.failed[name] = _reason(error)
                 _LOGGER.error("the table of %s is set aside, and its records are parked: %s", name, self.failed[name])
             self._parking.park(named, {name: self.failed[name] for name in names if name in self.failed}, batch)
-            self._parking.join(self.last, batch)
+            self._parking.join([name for name, report in self.last.items() if _has_table(report)], batch)
         finally:
             named.unpersist()
         self._close_idle()
@@ -353,12 +355,16 @@ class Sinks:
             raise ConfigurationError(
                 f"make returned the table of parked records for {name!r}", advice="give each table a path of its own"
             )
-        for other, known in self._open.items():
-            if (known.__getstate__().path, known.__getstate__().name) == (given.path, given.name):
+        letters = _letters_of(sink)
+        places = {"table": given, **({} if letters is None else {"table of dead letters": letters.__getstate__()})}
+        for what, settings in places.items():
+            other = self._owners.get((settings.path, settings.name), name)
+            if other != name:
                 raise ConfigurationError(
-                    f"make returned the same table for {name!r} as for {other!r}",
+                    f"make returned the same {what} for {name!r} as for {other!r}",
                     advice="return another path, or a Sink with another name",
                 )
+        self._owners |= {(settings.path, settings.name): name for settings in places.values()}
         self._open[name] = sink
         return sink
 
@@ -369,12 +375,29 @@ class Sinks:
     def _raise_what_ends(self, errors: Mapping[str, Exception], batch: MicroBatch) -> None:
         """Raise an error that is not one table's trouble alone.
 
-        A CheckpointResetError is, if the query has never written to the table: that is another one, or was lost.
+        A CheckpointResetError is not, if the query has never written to the table, or to that of its dead letters: that
+        is another one, was lost, or is new.
         """
         for name, error in errors.items():
-            restored = isinstance(error, CheckpointResetError) and newest_batch(self._sink(name), batch) is not None
-            if restored or isinstance(error, _ENDS_THE_STREAM):
+            if isinstance(error, _ENDS_THE_STREAM):
                 raise error
+            if isinstance(error, CheckpointResetError):
+                sink = self._sink(name)
+                letters = _letters_of(sink)
+                of_letters = letters is not None and letters.__getstate__().path == error.path
+                if newest_batch(letters if letters is not None and of_letters else sink, batch) is not None:
+                    raise error
+
+
+def _letters_of(sink: Sink) -> Sink | None:
+    letters: Any = sink.__getstate__().dead_letters
+    found: Sink | None = letters
+    return found
+
+
+def _has_table(report: BatchReport) -> bool:
+    """Whether a batch shows that its table is there: it has none if no record said what its columns are."""
+    return report.version is not None or report.skipped
 
 
 def _inheriting(session: SparkSession, function: Callable[[str], None]) -> Callable[[str], None]:
