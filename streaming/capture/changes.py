@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -57,12 +60,14 @@ _CONTROL = StructType(
         StructField(RAW, BinaryType()),
     ]
 )
-_EXACT_TEXT = {
+EXACT_TEXT = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _MISSING = object()
+# Those that a decimal in a variant can have.
+_MOST_DIGITS = 38
 
 
 class RowChange(NamedTuple):
@@ -179,13 +184,34 @@ class ChangeRows:
 
 def _variant(value: Any, meaning: Meaning, unit: str) -> str:  # noqa: ARG001 - as all readers
     """JSON, which a column of a database holds as text."""
-    if type(value) is not str:
-        return as_json(value)
+    text: str = value if type(value) is str else as_json(value)
     try:
-        from_json(value)
-    except ValueError as error:
+        json.loads(text, object_pairs_hook=_distinct, parse_float=_exact, parse_int=_exact, parse_constant=_no_json)
+    except (ValueError, RecursionError) as error:
         raise MisfitError from error
-    return value
+    return text
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> None:
+    """Raise MisfitError for an object that has a name twice, which a variant cannot."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise MisfitError
+
+
+def _exact(number: str) -> None:
+    """Raise MisfitError for a number that a variant does not hold with all of its digits."""
+    whole, _, fraction = number.lstrip("-").partition(".")
+    is_decimal = (whole + fraction).isdecimal() and len(fraction) <= _MOST_DIGITS
+    if is_decimal and len((whole + fraction).lstrip("0")) <= _MOST_DIGITS:
+        return
+    double = float(number)
+    if not math.isfinite(double) or Decimal(repr(double)) != Decimal(number):
+        raise MisfitError
+
+
+def _no_json(constant: str) -> None:
+    """Raise MisfitError for NaN and the infinities."""
+    raise MisfitError(constant)
 
 
 def records_of(frame: DataFrame, value: str) -> DataFrame:
@@ -200,7 +226,7 @@ def records_of(frame: DataFrame, value: str) -> DataFrame:
     name = known[value.lower()]
     kind, column = frame.schema[name].dataType, frame[quoted(name)]
     if isinstance(kind, StructType):
-        content = F.to_json(column, _EXACT_TEXT).cast("binary")
+        content = F.to_json(column, EXACT_TEXT).cast("binary")
     elif isinstance(kind, BinaryType | StringType):
         content = column.cast("binary")
     else:

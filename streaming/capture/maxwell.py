@@ -101,7 +101,9 @@ class Maxwell:
     def _order(self, body: Mapping[str, Any], kind: str, offset: int | None) -> str:
         if self.order == BY_OFFSET:
             return order_text(self.epoch, number_text(offset), "", offset, is_change=True)
-        number = number_text(body.get("xoffset") or 0, 8)
+        # The last row of a transaction has `commit` in place of its number.
+        is_last = body.get("xoffset") is None and body.get("commit") is True
+        number = "F" * 8 if is_last else number_text(body.get("xoffset") or 0, 8)
         place = body.get("position")
         if kind == _SNAPSHOT:
             return order_text(self.epoch, _BEGINNING, number, offset, is_change=False)

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from tidelog.log.data.ordering import present
 from tidelog.log.errors import SchemaMismatchError
+from tidelog.streaming.capture.changes import EXACT_TEXT
 from tidelog.streaming.capture.order import require_epoch
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.sink.captured import (
@@ -91,7 +92,7 @@ def operations(
         .when(known.isNull(), F.concat(F.lit("unknown operation: "), F.substring(kind, 1, 20)))
         .when(is_null, F.lit(f"a column of the order is null: {', '.join(names)}"))
     )
-    raw = F.to_json(F.struct(*(F.col(quoted(name)) for name in frame.columns))).cast("binary")
+    raw = F.to_json(F.struct(*(F.col(quoted(name)) for name in frame.columns)), EXACT_TEXT).cast("binary")
     return frame.select(
         *(F.col(quoted(name)) for name in frame.columns if name != operation),
         known.alias(OPERATION),

@@ -148,6 +148,8 @@ def _deleted_before(rows: DataFrame, truncated: str, keys: Sequence[str]) -> Dat
     """The rows, of which those that are older than a truncate are deletions at its time."""
     is_older, columns = F.col(ORDER) < truncated, []
     changed = {OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)}
+    if UNCHANGED in rows.columns:  # a map, and a deletion leaves out nothing
+        changed[UNCHANGED] = F.map_filter(UNCHANGED, lambda name, order: F.lit(False))  # noqa: ARG005, FBT003 - a value
     for field in rows.schema:
         name = field.name
         if name in keys:
@@ -243,7 +245,8 @@ def _with_old_values(rows: DataFrame, keys: Sequence[str], snapshot: Snapshot) -
 
 
 def _with_deletions(rows: DataFrame, truncated: str, keys: Sequence[str], snapshot: Snapshot) -> DataFrame:
-    older = snapshot.scan(f"{ORDER} < '{truncated}' OR {ORDER} IS NULL", columns=list(keys)).to_arrow()
+    order = truncated.replace("\\", "\\\\").replace("'", "\\'")
+    older = snapshot.scan(f"{ORDER} < '{order}' OR {ORDER} IS NULL", columns=list(keys)).to_arrow()
     if not older.num_rows:
         return rows
     gone = _frame(rows.sparkSession, older, spark_versions.columns_from_arrow(older.schema))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, field, run, wrapped
-from tests.streaming.support import refused
+from tests.streaming.support import Input, refused
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.streaming import Sink, capture
@@ -136,3 +137,24 @@ def test_a_left_out_value_beside_a_variant_is_refused(spark: SparkSession, topic
     rows = capture.debezium(topic.stream(spark), schema="id BIGINT, name STRING, note VARIANT", keys=["id"])
     error = refused(rows, sink_of(tmp_path), tmp_path / "cp", UnsupportedFeatureError)
     assert "'note', a variant" in error.message
+
+
+def test_a_truncate_beside_a_value_that_was_left_out(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """What the truncate deletes of the batch itself does not come back with a record that is sent again."""
+    created = envelope("c", row(1, "old"), lsn=10)
+    topic.put(
+        created, envelope("t", lsn=20), envelope("c", row(2, "two", "x"), lsn=21),
+        envelope("u", row(2, "zwei", PLACEHOLDER), lsn=22),
+    )  # fmt: skip
+    topic.put(created)
+    run(rows_of(topic, spark), sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path) == [(2, "zwei", "x")]
+
+
+def test_a_truncate_whose_order_is_any_text(spark: SparkSession, tmp_path: Path) -> None:
+    source = Input(tmp_path / "input")
+    source.put_table(pa.table({"id": [1, 2], "op": ["c", "c"], "at": ["a'1", "c\\'"]}))
+    source.put_table(pa.table({"id": [0], "op": ["t"], "at": ["b'"]}))
+    rows = capture.operations(source.stream(spark, schema="id long, op string, at string"), order="at")
+    run(rows, sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path, columns=("id",)) == [(2,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -148,3 +149,22 @@ def test_orders_of_several_types(spark: SparkSession) -> None:
     ).selectExpr("*", "'c' AS op")
     rows = capture.operations(frame, order=["day", "at", "local", "text"]).collect()
     assert [row["_order"] for row in rows] == sorted({row["_order"] for row in rows})
+
+
+def test_the_last_row_of_a_transaction_of_maxwell_is_its_newest() -> None:
+    """UPDATE t SET id = id + 1: what one row leaves another one takes, at one position of the log."""
+    found = read(
+        maxwell("update", {"id": 4}, old={"id": 3}, xoffset=0),
+        maxwell("update", {"id": 3}, old={"id": 2}, xoffset=1),
+        maxwell("update", {"id": 2}, old={"id": 1}, commit=True),
+        columns=("id", "_op", "_order"),
+        form=Maxwell(("id",)),
+    )
+    newest = {number: op for number, op, _ in sorted(found, key=lambda line: line[2])}
+    assert newest == {1: "d", 2: "u", 3: "u", 4: "u"}
+
+
+def test_the_raw_record_of_a_row_is_exact(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 1 id, 'x' op, 1L at, TIMESTAMP_NTZ'2026-01-02 03:04:05.678901' t, NULL n")
+    (line,) = capture.operations(frame.withColumn("n", frame["n"].cast("int")), order="at").collect()
+    assert json.loads(line["_raw"]) == {"id": 1, "op": "x", "at": 1, "t": "2026-01-02T03:04:05.678901", "n": None}

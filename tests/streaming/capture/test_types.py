@@ -314,6 +314,29 @@ def test_variants_keep_what_json_says(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ('{"a": 1, "a": 2}', False),
+        ('[{"b": [NaN]}]', False),
+        ("1" * 38, True),
+        ("1" * 39, False),
+        ("-0." + "1" * 38, True),
+        ("0." + "1" * 39, False),
+        ("1.5e300", True),
+        ("1.00000000000000000000001e3", False),
+        ("1e400", False),
+    ],
+)
+def test_what_a_variant_cannot_hold_is_a_dead_letter(spark: SparkSession, text: str, fits: bool) -> None:
+    frame = capture.debezium(
+        records(spark, envelope("c", {"id": 1, "v": text})), schema="id INT, v VARIANT", keys=["id"]
+    )
+    ((kind, reason),) = frame.selectExpr("schema_of_variant(v)", "_reason").collect()
+    assert (reason is None) is fits
+    assert not fits or kind.startswith("DOUBLE" if "e" in text else "DECIMAL")
+
+
+@pytest.mark.parametrize(
     ("schema", "options", "error", "message"),
     [
         ("id INT, t INTERVAL DAY TO SECOND", {}, ConfigurationError, "cannot be read"),
