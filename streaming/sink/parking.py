@@ -138,10 +138,16 @@ class Parking:
         if table is None or TABLE not in table.schema.names:
             return []
         columns = [TABLE, QUERY, BATCH, OFFSETS, REASON, AT]
-        found = table.scan(columns=columns).to_arrow()
-        if names is not None:
-            found = found.filter(pc.is_in(found[TABLE], pa.array(sorted(names), pa.string())))
-        rows = found.group_by(columns[:-2]).aggregate([(AT, "min"), (REASON, "min")]).to_pylist()
+        known: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for batch in table.scan(columns=columns).to_batches():  # all at once can be more than the memory holds
+            found = pa.Table.from_batches([batch])
+            if names is not None:
+                found = found.filter(pc.is_in(found[TABLE], pa.array(sorted(names), pa.string())))
+            for row in found.group_by(columns[:-2]).aggregate([(AT, "min"), (REASON, "min")]).to_pylist():
+                key = tuple(row[name] for name in columns[:-2])
+                other = known.setdefault(key, row)
+                other |= {name: min(other[name], row[name]) for name in (f"{AT}_min", f"{REASON}_min")}
+        rows = list(known.values())
         began: dict[str, Any] = {}
         for row in sorted(rows, key=lambda row: row[f"{AT}_min"]):
             began.setdefault(row[QUERY], row[f"{AT}_min"])

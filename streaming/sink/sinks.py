@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ _ENDS_THE_STREAM = (
     MemoryError,
 )
 _FIRST_PAUSE_S = 0.5
+# How long a batch of the stream waits for parked records of other tables.
+_LONGEST_REPLAY_S = 10.0
 _LONGEST_REASON = 2000
 
 
@@ -66,8 +69,8 @@ class Sinks:
     times. Then the table is set aside: its records, as the stream had them, go to the table `parked`, and so do those
     of all later batches, so that their order is kept. Nothing is lost. `failed` says which tables are set aside and
     why; so do the log, and the column `_reason` of the parked records. Every `retry_after_s` seconds, and at each start
-    of the query, the stream tries to apply what is parked, batch by batch, in order and each once. `replay` does so at
-    once.
+    of the query, the stream tries to apply what is parked, batch by batch, in order and each once, and for 10 s at a
+    time, so that the other tables do not wait long. `replay` does so at once.
 
     The stream stops with an error if its checkpoint was restored or another query took it over, and if the records
     cannot be parked either. Then nothing of the batch is lost: Spark runs it again after the restart.
@@ -164,6 +167,8 @@ class Sinks:
         self._owners: dict[tuple[str, str], str] = {}
         self._run_id: str | None = None
         self._retry_at = 0.0
+        # The tables that refused their parked records when these were last tried.
+        self._refused: set[str] = set()
         # `replay` can be called from another thread than the query's.
         self._lock = RLock()
 
@@ -213,12 +218,21 @@ class Sinks:
             The tables that still refuse their records, and why. Empty if nothing is parked any more.
         """
         with self._lock:
-            return self._replay(spark, names)
+            failed, _ = self._replay(spark, names, math.inf)
+            return failed
 
-    def _replay(self, spark: SparkSession, names: Collection[str] | None) -> dict[str, str]:
+    def _replay(
+        self, spark: SparkSession, names: Collection[str] | None, end_s: float
+    ) -> tuple[dict[str, str], set[str]]:
+        """Apply what is parked until a time: the tables that refuse theirs, and those that have more."""
         failed: dict[str, str] = {}
-        for parked in self._parking.batches(names):
-            if parked.name in failed:
+        left: set[str] = set()
+        # Tables that refused theirs come last, so that they do not take the time of the others.
+        for parked in sorted(self._parking.batches(names), key=lambda parked: parked.name in self._refused):
+            if parked.name in failed or parked.name in left:
+                continue
+            if self._system.monotonic_s() >= end_s:
+                left.add(parked.name)
                 continue
             try:
                 self._apply(spark, parked)
@@ -227,11 +241,12 @@ class Sinks:
             except Exception as error:  # noqa: BLE001 - whatever it is, the records stay parked
                 failed[parked.name] = _reason(error)
         for name in [name for name in self.failed if names is None or name in names]:
-            if name not in failed:
+            if name not in failed and name not in left:
                 _LOGGER.warning("the table of %s has its parked records, and follows the stream again", name)
                 del self.failed[name]
         self.failed |= failed
-        return failed
+        self._refused = set(failed)
+        return failed, left
 
     def _apply(self, spark: SparkSession, parked: ParkedBatch) -> None:
         """Apply a parked batch unless its table has it, and delete it then."""
@@ -256,8 +271,8 @@ class Sinks:
 
     def _run(self, frame: DataFrame, batch: MicroBatch) -> None:
         if self.failed and self._system.monotonic_s() >= self._retry_at:
-            self._replay(frame.sparkSession, None)
-            self._retry_at = self._system.monotonic_s() + self._retry_after_s
+            _, left = self._replay(frame.sparkSession, None, self._system.monotonic_s() + _LONGEST_REPLAY_S)
+            self._retry_at = self._system.monotonic_s() + (0 if left else self._retry_after_s)
         named = frame.withColumn(TABLE, self._name_of_row()).persist()
         try:
             names = sorted(named.agg(F.collect_set(TABLE)).collect()[0][0])

@@ -22,6 +22,7 @@ from tidelog.log.errors import (
     StoreUnavailableError,
 )
 from tidelog.log.format.properties import TRANSACTION_RETENTION
+from tidelog.log.system import System
 from tidelog.streaming import Sink, Sinks, wait_for
 
 pytestmark = pytest.mark.spark
@@ -385,3 +386,28 @@ def test_a_reader_waits_for_offsets_of_kafka(tmp_path: Path) -> None:
     assert not wait_for(str(tmp_path), offsets={"others": {0: 1}}, timeout_s=0)
     with pytest.raises(ConfigurationError, match="needs a batch or offsets"):
         wait_for(str(tmp_path))
+
+
+def test_the_stream_does_not_wait_for_all_that_is_parked(spark: SparkSession, topics: Topics) -> None:
+    class Slow(System):
+        seconds = 0.0
+
+        def monotonic_s(self) -> float:
+            self.seconds += 4
+            return self.seconds
+
+    topics.put(("a", 1), ("b", 1))
+    topics.run(spark, topics.sinks())
+    topics.refuse("a")
+    for number in (2, 3, 4, 5):
+        topics.put(("a", number))
+    topics.run(spark, topics.sinks())
+    topics.refuse("a", wrong=False)
+    topics.put(("b", 2))
+    sinks = topics.run(spark, topics.sinks(system=Slow()))
+    assert (topics.numbers("a"), [*sinks.failed]) == ([1, 2, 3], ["a"])
+    topics.put(("a", 6))
+    topics.put(("a", 7))
+    topics.run(spark, sinks)
+    assert (topics.numbers("a"), topics.numbers("b")) == ([1, 2, 3, 4, 5, 6, 7], [1, 2])
+    assert (topics.parked(), sinks.failed) == ([], {})
