@@ -90,8 +90,10 @@ class PostgresSink:
     skipped, wherever the query was killed, and readers of the database see a batch as a whole or not at all. The rules
     for a checkpoint that was deleted, restored or copied are those of a Sink.
 
-    Rows come to the driver as text in bounded pieces, and go on by `COPY` into a temporary table. All types are exact.
-    Spark's arrays become arrays, or JSON if that is the type of the column; structs, maps and variants become JSON.
+    Rows come to the driver as text in bounded pieces, and go on by `COPY` into a temporary table. All types are exact,
+    if those of PostgreSQL's columns are no smaller: it rounds what a `numeric(10, 2)`, a `timestamp(3)` or a `real`
+    does not hold. Spark's arrays become arrays, or JSON if that is the type of the column; structs, maps and variants
+    become JSON.
 
     Args:
         connect: What `psycopg.connect` takes, such as `"host=db dbname=shop user=etl"`, or a function that returns a
