@@ -73,11 +73,10 @@ def _postgresql(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]: 
     """A transaction's changes are written to the log before it commits, and are sent after it has.
 
     So a change can have a smaller `lsn` than a snapshot that did not see it. `sequence` begins with the commit that was
-    sent before the change.
+    sent before the record. A snapshot has seen that commit, and what it has seen of later ones is sent as well. In the
+    snapshot of a new connector it is null, and so is it in the first transaction after that.
     """
     lsn = source.get("lsn")
-    if lsn is None and not is_change:
-        lsn = 0
     before = 0
     sequence = source.get("sequence")
     if isinstance(sequence, str):
@@ -87,6 +86,8 @@ def _postgresql(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]: 
             parts = None
         if isinstance(parts, list) and parts and parts[0] is not None:
             before = int(number_text(parts[0]), 16)
+    if not is_change:
+        return number_text(before), number_text(lsn or 0)
     return number_text(max(int(number_text(lsn), 16), before)), number_text(lsn)
 
 

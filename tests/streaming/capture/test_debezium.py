@@ -160,10 +160,11 @@ def sql_server(commit: str, change: str | None, event: int | None) -> dict[str, 
 def test_postgresql_s_order() -> None:
     ascending = [
         order(postgresql(None, snapshot="incremental"), "r"),
-        order(postgresql(99, 40)),
         order(postgresql(100, snapshot="first"), "r"),
+        order(postgresql(99)),
         order(postgresql(100, 90)),
         order(postgresql(100, 90), offset=1),
+        order(postgresql(106, 105, snapshot="incremental"), "r"),
         # Written before the snapshot's position, and sent after a commit behind it.
         order(postgresql(95, 110)),
         order(postgresql(96, 110)),
