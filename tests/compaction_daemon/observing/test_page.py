@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import TimeoutError as StillBlankError
 
 from tests import lanes
 from tests.compaction_daemon.observing.pages import DESK, PHONE, Theme, Visit, served, serving, visit
@@ -98,12 +99,17 @@ def open_busy(visited: Visit, busy: Table) -> Page:
 
 
 def is_drawn(page: Page, selector: str) -> bool:
-    """Whether a canvas has more than one colour."""
-    found: bool = page.locator(selector).first.evaluate(
-        """(canvas) => { const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-            return data.some((value, index) => value !== data[index % 4]); }"""
-    )
-    return found
+    """Whether a canvas has more than one colour, now or soon: the page draws it with the browser's next frame."""
+    try:
+        page.wait_for_function(
+            """(canvas) => { const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+                return data.some((value, index) => value !== data[index % 4]); }""",
+            arg=page.locator(selector).first.element_handle(),
+            timeout=10_000,
+        )
+    except StillBlankError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("look", lanes.full_but(["desk light", "phone dark"], LOOKS))

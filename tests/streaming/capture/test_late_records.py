@@ -27,6 +27,7 @@ def topic(tmp_path: Path) -> Topic:
     return Topic(tmp_path / "topic")
 
 
+@pytest.mark.full
 def test_a_topic_that_is_replayed_changes_nothing(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     history = [
         envelope("r", row(1, "one", "long"), lsn=10),
@@ -119,6 +120,7 @@ def test_a_new_epoch_wins(spark: SparkSession, topic: Topic, tmp_path: Path) -> 
     assert contents(tmp_path) == [(1, "restored", None)]
 
 
+@pytest.mark.full
 def test_a_truncate_does_not_know_rows_that_come_after_it(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(envelope("t", lsn=10))
     topic.put(envelope("c", row(1, "of another partition"), lsn=9))
@@ -129,6 +131,7 @@ def test_a_truncate_does_not_know_rows_that_come_after_it(spark: SparkSession, t
     assert contents(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_left_out_value_of_a_row_that_is_gone(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(envelope("c", row(1, "one", "long"), lsn=10), envelope("c", row(2, "two", "long"), lsn=10))
     topic.put(envelope("d", before=row(1), lsn=20), envelope("u", row(2, "newer", "newer"), lsn=30))

@@ -65,6 +65,7 @@ def created(number: int) -> dict[str, Any]:
     return envelope("c", {"id": number}, lsn=number)
 
 
+@pytest.mark.full
 def test_a_table_that_fails_after_its_dead_letters_is_tried_again(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_two_tables_cannot_share_the_name_of_their_dead_letters(tmp_path: Path, 
     assert "make returned the same table of dead letters for 'b' as for 'a'" in failed["b"]
 
 
+@pytest.mark.full
 def test_dead_letters_that_are_added_later_stop_no_other_table(topics: Topics) -> None:
     sinks = topics.sinks(dead=None)
     assert topics.put(sinks, ("a", created(1)), ("b", created(1))) == {}

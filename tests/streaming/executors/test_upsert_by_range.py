@@ -53,7 +53,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert_by_range, "file_size", lambda _: 1)
 
 
-@pytest.fixture(params=lanes.full_but(["vectors, feed", "copies"], KINDS))
+@pytest.fixture(params=lanes.full_but(["vectors, feed"], KINDS))
 def twins(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Twins:
     return Twins(spark, tmp_path, filled(tmp_path, request.param))
 
