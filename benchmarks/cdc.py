@@ -64,7 +64,7 @@ QUICK = Sizes(5_000, most=(50,), warm_up=1, batches=2, rate=100, warm_up_s=2.0, 
 
 
 class Stream:
-    """`benchmarks.cdc_stream` for one engine, which tells its micro-batches."""
+    """`benchmarks.cdc_stream` for one engine. It prints a line for each micro-batch."""
 
     def __init__(self, engine: str, folder: Path, address: str, table: Path, most: int | None) -> None:
         self.batches: list[dict[str, Any]] = []
@@ -334,7 +334,7 @@ def _commits(address: str, begins: float, ends: float) -> dict[int, float]:
 
 
 def _ages(commits: dict[int, float], batches: Sequence[dict[str, Any]]) -> list[float]:
-    """How old each change was when its batch was visible; one that never was is as old as can be told."""
+    """The age of each change when its batch became visible. A change that never did counts with its age now."""
     ages, place = [], 0
     ordered = sorted(batches, key=lambda batch: batch["batch"])
     for offset, committed in sorted(commits.items()):

@@ -70,13 +70,13 @@ def main(arguments: dict[str, Any]) -> None:
 
     writer = records.writeStream.foreachBatch(timed).option("checkpointLocation", arguments["checkpoint"])
     query = writer.trigger(processingTime="1 second").start()
-    told = -1
+    printed = -1
     while query.isActive and not Path(arguments["stop"]).exists():
         query.awaitTermination(0.2)
         for progress in query.recentProgress:
             number = progress["batchId"]
-            if number > told and progress["numInputRows"] and number in visible:
-                told = number
+            if number > printed and progress["numInputRows"] and number in visible:
+                printed = number
                 print(json.dumps({**_line(progress, visible[number]), "phases_s": phases[number]}), flush=True)
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))

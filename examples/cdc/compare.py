@@ -104,7 +104,7 @@ def differing_rows(wanted: pa.Table, held: pa.Table, keys: Sequence[str]) -> Ite
             yield f"the row {_shown(key)} is there {len(found)} times, not once"
             continue
         for name, value in row.items():
-            if repr(found[0][name]) != repr(value):  # which tells -0.0 from 0.0, and takes NaN as equal to itself
+            if repr(found[0][name]) != repr(value):  # -0.0 and 0.0 differ, and NaN equals NaN
                 yield f"the row {_shown(key)} has {name} = {_shown(found[0][name])}, the database {_shown(value)}"
     for key in copies:
         yield f"the row {_shown(key)} is not in the database"
