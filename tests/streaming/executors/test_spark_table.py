@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tests import lanes
 from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
-from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
+from tests.streaming.executors.twins import Twins, check_upserts, check_upserts_with_an_order, filled, frame_of
 from tidelog.log import Table
 from tidelog.log.data.key_runs import IndexedKey, open_runs, run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
@@ -84,22 +84,7 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
 
 
 def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
-    """Older records, deletions of rows and of nothing, rows that come twice, and a batch without any effect."""
-    steps: list[tuple[list[tuple[Any, ...]], int]] = [
-        ([(1, 5), (2, 500), (3, 30), (40, 40), (40, 41), (41, 7), (41, 7)], 1),
-        ([(5, 51, "gone"), (6, 59, "gone"), (99, 50, "gone")], 1),
-        ([(5, 50), (6, 60), (99, 49), (40, 39), (2, 501, "gone")], 3),
-        ([(5, 50), (99, 50, "gone")], 1),
-        ([(5, 1), (40, 1)], 2),
-        ([(99, 50), (5, 52)], 0),
-    ]
-    for batch, outdated in steps:
-        data = [{"k": k, "part": "new", "v": v, "price": None} for k, v, *_ in batch]
-        gone = [row[0] for row in batch if len(row) > 2]
-        where = f"k IN ({', '.join(map(str, gone or [-1]))})"
-        upsert = methodcaller("upsert", data, keys=["k"], order_by="V", delete_where=where)
-        on_spark = methodcaller("upsert", frame_of(spark, data), keys=["k"], order_by="V", delete_where=where)
-        assert twins.check(upsert, on_spark).metrics["numSourceRowsOutdated"] == outdated
+    check_upserts_with_an_order(twins, spark)
 
 
 def test_upserts_by_rules_and_of_some_columns(twins: Twins, spark: SparkSession) -> None:
@@ -170,22 +155,7 @@ def test_upserts_by_an_index(kind: str, spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
-    """Later upserts meet rows of earlier ones. In the last but two a key has two rows in the table."""
-    schema = f"{FRAME}, op string"
-    calls: list[tuple[list[dict[str, Any]], list[str], str | None]] = [
-        ([*rows(range(4, 8)), *rows(range(30, 34), "b")], ["k"], None),
-        ([{**row, "op": "d" if row["k"] % 2 else None} for row in rows(range(3, 12), "c")], ["k"], "op = 'd'"),
-        ([{**row, "op": "d"} for row in rows(range(98, 99))], ["k"], "op = 'd'"),
-        (rows(range(16, 18), "new"), ["part", "k"], None),
-        ([*rows(range(16, 17), "x"), *rows(range(90, 92), "")], ["k"], None),
-        ([], ["k"], None),
-        ([{**row, "op": "d"} for row in rows(range(100))], ["k"], "op = 'd'"),
-    ]
-    for data, keys, delete_where in calls:
-        names = schema if delete_where else FRAME
-        frame = spark.createDataFrame([tuple(row.values()) for row in data], names).repartition(2)
-        on_spark = methodcaller("upsert", frame, keys=keys, delete_where=delete_where)
-        twins.check(methodcaller("upsert", data, keys=keys, delete_where=delete_where), on_spark)
+    check_upserts(twins, spark)
 
 
 def test_images_of_all_tasks_have_the_right_addresses(spark: SparkSession, tmp_path: Path) -> None:

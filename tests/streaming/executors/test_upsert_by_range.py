@@ -17,7 +17,7 @@ from tests import lanes
 from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.rules.support import default, generated, ruled_table
 from tests.log.support import live_files
-from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
+from tests.streaming.executors.twins import FRAME, Twins, check_upserts, check_upserts_with_an_order, filled, frame_of
 from tests.streaming.support import rewrite_all
 from tidelog.log import OperationClass, Table
 from tidelog.log.commit.discard import files_written_for
@@ -65,40 +65,12 @@ def left_over(made: Table) -> list[str]:
 
 
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
-    schema = f"{FRAME}, op string"
-    calls: list[tuple[list[dict[str, Any]], list[str], str | None]] = [
-        ([*rows(range(4, 8)), *rows(range(30, 34), "b")], ["k"], None),
-        ([{**row, "op": "d" if row["k"] % 2 else None} for row in rows(range(3, 12), "c")], ["k"], "op = 'd'"),
-        ([{**row, "op": "d"} for row in rows(range(97, 100))], ["k"], "op = 'd'"),
-        (rows(range(16, 19), "new"), ["part", "k"], None),
-        ([*rows(range(16, 17), "x"), *rows(range(90, 92), "")], ["k"], None),
-        ([{**row, "op": "d"} for row in rows(range(100))], ["k"], "op = 'd'"),
-    ]
-    for data, keys, delete_where in calls:
-        names = schema if delete_where else FRAME
-        frame = spark.createDataFrame([tuple(row.values()) for row in data], names).repartition(2)
-        on_spark = methodcaller("upsert", frame, keys=keys, delete_where=delete_where)
-        twins.check(methodcaller("upsert", data, keys=keys, delete_where=delete_where), on_spark)
+    check_upserts(twins, spark)
     assert left_over(twins.other) == []
 
 
 def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
-    """Older records, deletions of rows and of nothing, and rows that come twice."""
-    steps: list[tuple[list[tuple[Any, ...]], int]] = [
-        ([(1, 5), (2, 500), (3, 30), (40, 40), (40, 41), (41, 7), (41, 7)], 1),
-        ([(5, 51, "gone"), (6, 59, "gone"), (99, 50, "gone")], 1),
-        ([(5, 50), (6, 60), (99, 49), (40, 39), (2, 501, "gone")], 3),
-        ([(5, 50), (99, 50, "gone"), (7, 1)], 2),
-        ([(5, 1), (40, 1), (99, 1)], 3),
-        ([(99, 50), (5, 52), (8, 80)], 0),
-    ]
-    for batch, outdated in steps:
-        data = [{"k": k, "part": "new", "v": v, "price": None} for k, v, *_ in batch]
-        gone = [row[0] for row in batch if len(row) > 2]
-        where = f"k IN ({', '.join(map(str, gone or [-1]))})"
-        upsert = methodcaller("upsert", data, keys=["k"], order_by="V", delete_where=where)
-        on_spark = methodcaller("upsert", frame_of(spark, data), keys=["k"], order_by="V", delete_where=where)
-        assert twins.check(upsert, on_spark).metrics["numSourceRowsOutdated"] == outdated
+    check_upserts_with_an_order(twins, spark)
     # One file for each commit that deleted something, as in one process.
     assert len(left_over(twins.other)) == len(left_over(twins.local)) == 2
 
