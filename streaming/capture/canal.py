@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidelog.streaming.capture.changes import ChangeRows, RowChange, unread
+from tidelog.streaming.capture.changes import RowChange, unread
 from tidelog.streaming.capture.order import BY_OFFSET, BY_TIME, number_text, order_text, require_epoch
-from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of
+from tidelog.streaming.capture.schemas import Schema, rows_of_texts
 from tidelog.streaming.capture.values import AS_TEXT, LATIN1, MICROS, Encoding, Meaning, MisfitError, require_option
 from tidelog.streaming.sink.captured import DELETES, TRUNCATES, UPSERTS
 
@@ -53,10 +53,8 @@ def canal(
     """
     require_epoch(epoch)
     require_option("order", order, _ORDERS)
-    columns = struct_of(schema)
-    names = keys_of(keys, schema, columns)
     encoding = Encoding(AS_TEXT, binaries, MICROS, {}, zone)
-    return ChangeRows(columns, names, encoding, Canal(names, order, epoch)).of(frame, value)
+    return rows_of_texts(frame, value, schema, keys, encoding, lambda names: Canal(names, order, epoch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from tidelog.streaming.capture.values import (
     reader_of,
     value_shown,
 )
-from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
 from tidelog.streaming.sink.captured import DELETES, OPERATION, ORDER, RAW, TRANSACTION, UNCHANGED, UPSERTS
 from tidelog.streaming.sink.dead_letters import REASON
 
@@ -60,11 +60,6 @@ _CONTROL = StructType(
         StructField(RAW, BinaryType()),
     ]
 )
-EXACT_TEXT = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _MISSING = object()
 # Those that a decimal in a variant can have.
 _MOST_DIGITS = 38
@@ -96,7 +91,7 @@ class RecordFormat(Protocol):
     """A format of change records. It is sent to Spark's tasks."""
 
     def changes(self, body: Any, declared: Mapping[str, Meaning] | None, offset: int | None) -> Iterable[RowChange]:
-        """The changes of a record, given what it says without its schema; none if it tells of no row."""
+        """The changes in the body of a record, without its schema; none if it is not about a row."""
 
 
 class _Wrapped(msgspec.Struct):
@@ -111,7 +106,7 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 @lru_cache(maxsize=64)
 def declared_columns(schema: bytes) -> Mapping[str, Meaning]:
-    """What a record's schema says of the columns of `after`, or of all if there is no such field."""
+    """The types that a record's schema gives the columns of `after`, or all of its fields if it has no `after`."""
     whole = from_json(schema)
     fields = whole.get("fields") if isinstance(whole, dict) else None
     for of in fields or ():
@@ -153,23 +148,21 @@ class ChangeRows:
     def of(self, frame: DataFrame, value: str) -> DataFrame:
         """A row for each change of the records in a frame, with the columns of the schema and of the sink."""
         variants = [of.name for of in self.schema if isinstance(of.dataType, VariantType)]
-        columns = [
-            StructField(of.name, StringType() if of.name in variants else of.dataType, True)  # noqa: FBT003 - Spark's signature
-            for of in self.schema
-        ]
-        rows = records_of(frame, value).mapInArrow(self.batches(), StructType([*columns, *_CONTROL]))
+        rows = records_of(frame, value).mapInArrow(self.batches(), self._decoded)
         # The tasks have made sure that it is JSON.
         return rows.withColumns({name: F.parse_json(quoted(name)) for name in variants}) if variants else rows
 
     def batches(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """The function for Spark's tasks."""
-        columns = [
-            StructField(of.name, StringType() if isinstance(of.dataType, VariantType) else of.dataType)
-            for of in self.schema
-        ]
-        types = spark_versions.columns_to_arrow(StructType([*columns, *_CONTROL]))
+        types = spark_versions.columns_to_arrow(self._decoded)
         self.columns(types)  # raises here what would be raised there
         return _Task(self, types)
+
+    @property
+    def _decoded(self) -> StructType:
+        """What the tasks give: a variant is JSON there."""
+        kinds = [(of.name, StringType() if isinstance(of.dataType, VariantType) else of.dataType) for of in self.schema]
+        return StructType([*(StructField(name, kind) for name, kind in kinds), *_CONTROL])
 
     def columns(self, types: pa.Schema) -> list[_Column]:
         """How each column is read; `types` begins with theirs. Raises ConfigurationError."""

@@ -150,7 +150,7 @@ def _transaction(body: Mapping[str, Any], source: Mapping[str, Any]) -> str | No
 
 
 def _is_no_change(body: Mapping[str, Any]) -> bool:
-    """Whether a record tells of something else than a row: a heartbeat, a transaction, or a schema."""
+    """Whether a record is not about a row: a heartbeat, a transaction, or a change of the schema."""
     if "before" in body or "after" in body:
         return False
     is_marker = body.get("status") in ("BEGIN", "END") and "id" in body

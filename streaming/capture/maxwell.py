@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidelog.streaming.capture.changes import ChangeRows, RowChange, unread
+from tidelog.streaming.capture.changes import RowChange, unread
 from tidelog.streaming.capture.order import (
     BY_OFFSET,
     BY_POSITION,
@@ -17,7 +17,7 @@ from tidelog.streaming.capture.order import (
     order_text,
     require_epoch,
 )
-from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of
+from tidelog.streaming.capture.schemas import Schema, rows_of_texts
 from tidelog.streaming.capture.values import AS_TEXT, BASE64, MICROS, Encoding, Meaning, MisfitError, require_option
 from tidelog.streaming.sink.captured import DELETES, UPSERTS
 
@@ -63,10 +63,8 @@ def maxwell(
     """
     require_epoch(epoch)
     require_option("order", order, _ORDERS)
-    columns = struct_of(schema)
-    names = keys_of(keys, schema, columns)
     encoding = Encoding(AS_TEXT, binaries, MICROS, {}, zone)
-    return ChangeRows(columns, names, encoding, Maxwell(names, order, epoch)).of(frame, value)
+    return rows_of_texts(frame, value, schema, keys, encoding, lambda names: Maxwell(names, order, epoch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from pyspark.sql.types import (
 
 from tidelog.log.data.ordering import present
 from tidelog.log.errors import SchemaMismatchError
-from tidelog.streaming.capture.changes import EXACT_TEXT
 from tidelog.streaming.capture.order import require_epoch
-from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
 from tidelog.streaming.sink.captured import (
     CONTROL,
     DELETES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -34,8 +34,8 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
-from tidelog.streaming.capture.changes import declared_columns, records_of
-from tidelog.streaming.capture.values import DATE_NAMES, DECIMAL_NAME, LOCAL_NAMES, VARIABLE_NAME, ZONED_NAME
+from tidelog.streaming.capture.changes import ChangeRows, RecordFormat, declared_columns, records_of
+from tidelog.streaming.capture.values import DATE_NAMES, DECIMAL_NAME, LOCAL_NAMES, VARIABLE_NAME, ZONED_NAME, Encoding
 from tidelog.streaming.sink.captured import CONTROL
 
 _MOST_DIGITS = 38
@@ -80,6 +80,20 @@ def struct_of(schema: Any) -> StructType:
             advice="pass a Table, a pyarrow.Schema, a StructType, or DDL text such as 'id BIGINT, name STRING'",
         )
     return StructType([field for field in found if field.name not in CONTROL])
+
+
+def rows_of_texts(
+    frame: DataFrame,
+    value: str,
+    schema: Schema,
+    keys: Sequence[str],
+    encoding: Encoding,
+    make: Callable[[Sequence[str]], RecordFormat],
+) -> DataFrame:
+    """The rows of records whose values are texts. `make` gives the format of records with these key columns."""
+    columns = struct_of(schema)
+    names = keys_of(keys, schema, columns)
+    return ChangeRows(columns, names, encoding, make(names)).of(frame, value)
 
 
 def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str, ...]:

@@ -24,6 +24,13 @@ _EXACT_IN_FLOAT = {32: 24, 64: 53}
 # The collation of texts that has none.
 _PLAIN = "UTF8_BINARY"
 
+# How `to_json` makes a text of a row that no other row has.
+EXACT_TEXT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The frame's columns as Arrow types."""

@@ -49,7 +49,7 @@ from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
-from tidelog.streaming.executors.plain_frame import arrow_schema, plain_texts, quoted
+from tidelog.streaming.executors.plain_frame import EXACT_TEXT, arrow_schema, plain_texts, quoted
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import (
     FilePart,
@@ -67,12 +67,6 @@ from tidelog.streaming.executors.upsert_by_range import rewritten, stage_by_rang
 
 # Up to so many keys the driver and each task hold all of them in memory, at some tens of bytes each.
 MAX_KEYS = 2_000_000
-# How a row becomes a text that no other row has.
-_EXACT_TEXT = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 _T = TypeVar("_T")
 
@@ -299,7 +293,7 @@ def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank:
     of_key = frame.withColumn(rank, F.rank().over(Window.partitionBy(*by_key).orderBy(*columns)))
     # Spark cannot compare maps and variants, but their texts.
     is_tied = F.count(F.lit(1)).over(Window.partitionBy(*equally_new)) > 1
-    whole = F.to_json(F.struct(*map(F.col, map(quoted, schema.names))), _EXACT_TEXT)
+    whole = F.to_json(F.struct(*map(F.col, map(quoted, schema.names))), EXACT_TEXT)
     same, number = f"{rank}_same", f"{rank}_number"
     of_key = of_key.withColumn(same, F.when(is_tied, whole))
     count = F.row_number().over(Window.partitionBy(*equally_new, same).orderBy(F.lit(1)))

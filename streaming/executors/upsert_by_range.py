@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +89,8 @@ def stage_by_ranges(
     if not parts:
         return None
     try:
-        staged = _joined(writer, parts)
+        every = [part.staged for part in parts]
+        staged = _joined(every)
         written = staged.metrics["numTargetRowsInserted"] + staged.metrics["numTargetRowsUpdated"]
         missing = int(observation.get["rows"]) - sum(part.records for part in parts)
         require_counted(writer, staged.adds, written, written + missing)
@@ -102,8 +103,10 @@ def stage_by_ranges(
                 for part in run(data.sparkSession, rewrite, task_parts_by(deletes, lambda delete: delete.file))
                 for delete in part
             ]
-        staged = replace(staged, deletes=tuple(deletes), kept=tuple(kept))
-        return replace(staged, metrics={**staged.metrics, **file_metrics(deletes, staged.adds)})
+        metrics = {**staged.metrics, **file_metrics(deletes, staged.adds)}
+        # At last, because the file with all of them belongs to no part, whose files are deleted after an error.
+        tombstones = _tombstones(writer, every)
+        return replace(staged, deletes=tuple(deletes), kept=tuple(kept), metrics=metrics, tombstones=tombstones)
     except BaseException:
         for part in parts:
             discard(writer.store, part.staged)
@@ -175,18 +178,18 @@ def rewritten(head: Head, writer: DataWriter, deletes: Sequence[RowDelete]) -> l
 # --- one statement of all parts ---------------------------------------------------------------------------------------
 
 
-def _joined(writer: DataWriter, parts: Sequence[RangePart]) -> Staged:
-    """The parts as one statement, without rows of the table's files."""
-    every = [part.staged for part in parts]
+def _joined(every: Sequence[Staged]) -> Staged:
+    """The parts as one statement, without rows of the table's files and tombstones."""
     metrics: dict[str, int] = {}
     for staged in every:
         for name, count in staged.metrics.items():
             metrics[name] = metrics.get(name, 0) + count
     reads = [staged.reads for staged in every if staged.reads is not None]
-    predicates = [own.predicate for own in reads]
+    predicates: list[Expression] = [own.predicate for own in reads]
     while len(predicates) > 1:
         # In pairs, so that the tree is not deep.
-        predicates = [reduce(_either, predicates[at : at + 2]) for at in range(0, len(predicates), 2)]
+        pairs = [predicates[at : at + 2] for at in range(0, len(predicates), 2)]
+        predicates = [Or(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
     return replace(
         every[0],
         adds=tuple(add for staged in every for add in staged.adds),
@@ -195,12 +198,7 @@ def _joined(writer: DataWriter, parts: Sequence[RangePart]) -> Staged:
             reads[0], predicate=predicates[0], key_files=tuple(path for own in reads for path in own.key_files)
         ),
         metrics=metrics,
-        tombstones=_tombstones(writer, every),
     )
-
-
-def _either(left: Expression, right: Expression) -> Expression:
-    return Or(left, right)
 
 
 def _tombstones(writer: DataWriter, every: Sequence[Staged]) -> TombstoneChange | None:

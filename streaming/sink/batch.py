@@ -32,10 +32,10 @@ from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
 from tidelog.streaming.sink.captured import (
-    CONTROL,
     UNCHANGED,
     Captured,
     captured,
+    has_columns,
     require_order,
     without_control,
 )
@@ -178,13 +178,12 @@ class Batch:
             return
         if self._transaction is not None:
             require_order(self._transaction.schema, settings.path)
-        has_columns = not set(self._frame.columns) <= set(CONTROL)
-        if not has_columns and self._transaction is None and not self._circumstances.joins:
+        if not has_columns(self._frame) and self._transaction is None and not self._circumstances.joins:
             raise ConfigurationError(
                 f"no record of the batch has a schema, and there is no table at {settings.path} yet",
                 advice="pass schema=, or create the table",
             )
-        with captured(self._frame, self._columns()[0] if has_columns else []) as batch:
+        with captured(self._frame, self._columns()[0] if has_columns(self._frame) else []) as batch:
             if settings.dead_letters is None:
                 batch.require_read()
             yield batch

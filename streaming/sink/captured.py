@@ -55,7 +55,7 @@ class Captured:
     @property
     def has_columns(self) -> bool:
         """Whether the rows have columns for a table."""
-        return not set(self.rows.columns) <= set(CONTROL)
+        return has_columns(self.rows)
 
     @property
     def needs_table(self) -> bool:
@@ -97,6 +97,11 @@ class Captured:
         if self.has_left_out:
             rows = _with_old_values(rows, keys, snapshot)
         return rows if self.truncated is None else _with_deletions(rows, self.truncated, keys, snapshot)
+
+
+def has_columns(frame: DataFrame) -> bool:
+    """Whether change records have columns beside those of CONTROL."""
+    return not set(frame.columns) <= set(CONTROL)
 
 
 @contextmanager
