@@ -34,7 +34,7 @@ from tidelog.log.predicate import Expression
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.pruning.file_pruning import prune_state
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from tidelog.log.read.key_index import without_misses
+from tidelog.log.read.key_index import narrowed
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
 from tidelog.log.state import files
@@ -226,10 +226,8 @@ class _RowChange(RowMatcher):
 
     def matches(self) -> Iterator[Matched]:
         """The files with matching rows, and those rows."""
-        candidates = self.candidates(self.predicate)
-        candidates = without_misses(
-            self._writer.store, self._writer.indexed_key, candidates, self.predicate, self.schema
-        )
+        writer, candidates = self._writer, self.candidates(self.predicate)
+        candidates = narrowed(writer.store, writer.indexed_key, candidates, self.predicate, self.schema).files
         for add in files.to_adds(candidates):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:

@@ -7,7 +7,7 @@ run covers are left to a scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -135,31 +135,40 @@ class KeyIndex:
 _FEW_FILES = 2
 
 
-def without_misses(
+class Narrowed(NamedTuple):
+    """The files that can have rows for which a predicate is true, and where, by the path of a file; all without it."""
+
+    files: pa.Table
+    positions: Mapping[str, BitMap64]
+
+
+def narrowed(
     store: Store, key: IndexedKey | None, files: pa.Table, predicate: Expression, schema: pa.Schema
-) -> pa.Table:
+) -> Narrowed:
     """Live files without those that have no row with a key which the predicate asks for, as far as an index knows.
 
     The predicate must ask for a whole number or a text in the only column of the key: `id = 7 AND ...`, `id IN (...)`.
     """
+    everything = Narrowed(files, {})
     if key is None or len(key.names) > 1 or files.num_rows < _FEW_FILES:
-        return files
+        return everything
     (name,) = key.names
     values = _asked(predicate, name)
     kind = schema.field(name).type
     known = str if pt.is_string(kind) else int if pt.is_integer(kind) else None
     if not values or not all(type(value) is known for value in values):
-        return files
+        return everything
     try:
         keys = pa.table({name: pa.array(list(values), kind)})
     except (pa.ArrowException, OverflowError):
-        return files  # no value of the column is so large
+        return everything  # no value of the column is so large
     index = KeyIndex(store, key)
     if files.num_rows < len(index.paths):
-        return files  # opening the files takes no longer than opening the runs
+        return everything  # opening the files takes no longer than opening the runs
     located, is_left = index.locate(files, keys)
     is_left[[found.place for found in located]] = True
-    return files.filter(pa.array(is_left))
+    positions = {found.add.path: BitMap64(found.positions) for found in located}
+    return Narrowed(files.filter(pa.array(is_left)), positions)
 
 
 def _asked(predicate: Expression, name: str) -> set[Any] | None:

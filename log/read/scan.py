@@ -18,7 +18,7 @@ from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.presentable import did_you_mean, presentable, printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_state, wholly_matching
-from tidelog.log.read.key_index import without_misses
+from tidelog.log.read.key_index import Narrowed, narrowed
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.state.loader import LogState
@@ -226,14 +226,18 @@ class Scan(RowReader):
             return Pruned(values.files, values.files.num_rows, values)
         return prune_state(self._state, tree, self._table_schema, self._metadata)
 
-    @cached_property
+    @property
     def files(self) -> pa.Table:
         """The files that can hold rows of the scan, with the columns of the `add` action."""
+        return self._narrowed.files
+
+    @cached_property
+    def _narrowed(self) -> Narrowed:
         tree, files = self._selection.tree, self._pruned.files
         if tree is None:
-            return files
+            return Narrowed(files, {})
         key = IndexedKey.of(self._metadata, self._table_schema)
-        return without_misses(self._store, key, files, tree, self._table_schema)
+        return narrowed(self._store, key, files, tree, self._table_schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`, file by file as they are consumed."""
@@ -290,5 +294,6 @@ class Scan(RowReader):
         return read_ahead(readings, self._store.reads_at_once)
 
     def _read_file(self, file: DataFile, selection: Selection) -> Iterator[pa.RecordBatch]:
-        for batch in read_batches(self._store, file, selection.read_schema):
+        only = self._narrowed.positions.get(file.path)
+        for batch in read_batches(self._store, file, selection.read_schema, only=only):
             yield from selection.apply(batch)

@@ -24,7 +24,7 @@ from tidelog.log.operations.merge_rules import ALL, Rule
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_state
-from tidelog.log.read.key_index import without_misses
+from tidelog.log.read.key_index import narrowed
 from tidelog.log.read.keys import key_columns, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
@@ -323,7 +323,7 @@ def _candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
     files = prune_state(state, tree, writer.schema, writer.metadata).files
-    return without_misses(writer.store, writer.indexed_key, files, tree, writer.schema)
+    return narrowed(writer.store, writer.indexed_key, files, tree, writer.schema).files
 
 
 def _stage_part(head: Head, writer: DataWriter, stage: Stage, part: FilePart) -> Staged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.commit.result import committed
 from tidelog.log.data.key_runs import ENDING, KEYS_FOLDER, FileKeys, IndexedKey, write_run
+from tidelog.log.data.reader import read_batches
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.operations.tend_index import tend_index
@@ -142,6 +143,26 @@ def test_an_index_changes_no_rows(kind: str, *, mischief: bool) -> None:
         with_index, without = (bag(table.changes(mode="cdc").to_arrow()) for table in tables)
         assert with_index == without, chosen
         assert not runs(tables[1].store)
+
+
+def test_a_scan_by_keys_reads_the_rows_that_the_index_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made("one number", is_indexed=True)
+    for first in (0, 50):
+        table.insert([{"k": key, "part": "a", "v": key % 2} for key in range(first, first + 50)])
+    table.delete("k = 3")
+    read: list[int] = []
+
+    def counted(*args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_batches(*args, **named):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr("tidelog.log.read.scan.read_batches", counted)
+    for where, found, rows in [("k IN (2, 3, 4, 70, 1000)", [2, 4, 70], 3), ("k IN (2, 3, 55) AND v = 1", [55], 2)]:
+        read.clear()
+        scan = table.scan(where, ["k"])
+        assert (sorted(scan.to_arrow()["k"].to_pylist()), sum(read)) == (found, rows), where
+        assert scan.count() == len(found)
 
 
 @pytest.mark.parametrize("kind", ["one number", "a text"])
