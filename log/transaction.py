@@ -276,13 +276,14 @@ class Transaction:
     def evolve(self, data: pa.Schema) -> bool:
         """Add to the table, in the same commit, the columns and struct fields that only `data` has.
 
-        Call it before staging the operation.
+        If the table has `delta.enableTypeWidening`, columns, fields, elements, keys and values also get the wider type
+        that they have in `data`. Call it before staging the operation.
 
         Args:
             data: The schema of the data to be written.
 
         Returns:
-            Whether there are any.
+            Whether anything is new or wider.
 
         Raises:
             SchemaMismatchError: A new column has no type, or one that Delta does not have.
@@ -298,6 +299,18 @@ class Transaction:
         for name in ("schema", "writer"):
             self.__dict__.pop(name, None)
         return True
+
+    def wider_types(self, data: pa.Schema) -> Mapping[str, pa.DataType | None]:
+        """The columns, and `column.field`, that `evolve` would widen if the table had `delta.enableTypeWidening`.
+
+        Args:
+            data: The schema of the data to be written.
+
+        Returns:
+            The types that they would get, or None for a column whose type stays in any case: a rule of the table reads
+            or computes it, or the table is partitioned by it, and it is a float.
+        """
+        return schema_evolution.wider_types(self._state.head.metadata, self._store.url, self._system, data)
 
     def note(
         self,

@@ -88,7 +88,7 @@ def write_clustered(writer: DataWriter, group: PlannedGroup, inputs: Inputs, len
             if not smallest or size_of(written) < size_of(smallest):
                 smallest, larger = written, smallest
             delete_files(writer, larger)
-            if fits(group, smallest, writer):
+            if fits(group, smallest, writer, inputs):
                 break
         digest, hashes = ordered.digest, ordered.hashes
     assert places is not None, "there is a layout"

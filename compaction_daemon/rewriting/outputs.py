@@ -26,12 +26,14 @@ import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.writer import DataWriter, Layout, has_steps
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
-from tidelog.log.format.schema import physical_name
+from tidelog.log.format.schema import parquet_types, physical_fields, physical_name
 from tidelog.log.format.statistics import num_records
+from tidelog.log.format.type_widening import TYPE_CHANGES
 
 # A row group ends with the first of these bounds. Readers skip whole row groups, so they should not be large; each
 # costs a page header and a dictionary for each column, so they should not be small.
@@ -250,13 +252,37 @@ def _columns(footers: Sequence[pq.FileMetaData]) -> Iterator[pq.ColumnChunkMetaD
             yield from (group.column(number) for number in range(group.num_columns))
 
 
-def fits(group: PlannedGroup, written: Sequence[AddFile], writer: DataWriter) -> bool:
-    """Whether files are small enough to replace the group."""
+def fits(group: PlannedGroup, written: Sequence[AddFile], writer: DataWriter, inputs: Inputs) -> bool:
+    """Whether files are small enough to replace the group, of which `inputs` are the files."""
     most = group.size_bytes * MOST_GROWTH + FILE_BYTES * len(written)
     most += SPLIT_BYTES * max(0, len(written) - len(group.inputs))
     if writer.tracked:
         most += TRACKED_BYTES * sum(num_records(add.stats) or 0 for add in written)
+    if TYPE_CHANGES in writer.metadata.schema_string and size_of(written) > most:
+        most += _widening_bytes(inputs.footers, inputs.schema)
     return size_of(written) <= most
+
+
+def _widening_bytes(footers: Sequence[pq.FileMetaData], schema: pa.Schema) -> int:
+    """What the values of files can take once they have the wider types that their columns have by now."""
+    types = dict(parquet_types(physical_fields(schema)))
+    total = 0
+    for footer in footers:
+        widths = {
+            path: types[path].bit_width // 8
+            for path, kind in parquet_types(footer.schema.to_arrow_schema())
+            if _is_number(kind) and path in types and types[path] != kind
+        }
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            for place in range(group.num_columns):
+                column = group.column(place)
+                total += widths.get(column.path_in_schema, 0) * column.num_values
+    return total
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
 
 
 def size_of(files: Iterable[AddFile]) -> int:

@@ -131,7 +131,7 @@ def write_in_order(
         digest = SequenceDigest()
         rows = _digested(inputs, digest)
         written = write_files(writer, dict(group.partition_values), rows, length, layouts)
-        if fits(group, written, writer) or (group.purge and is_last):
+        if fits(group, written, writer, inputs) or (group.purge and is_last):
             return written, digest
         delete_files(writer, written)
     raise CompactionGrowthError(

@@ -22,7 +22,7 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "reviews": ("id",),
     }
 )
-# The columns that the tables begin with. A table's types do not change, so a column that will be widened has its last
+# The columns that the tables begin with. These types stay as they are, so a column that will be widened has its last
 # type from the beginning. Columns and tables that are not here come from the records' own schemas.
 SCHEMAS: Mapping[str, str] = MappingProxyType(
     {

@@ -58,6 +58,8 @@ class Race:
         self._store = store
         self._base = base
         self._staged = staged
+        # The columns as the transaction has them, and with them the types of its keys.
+        self._own_metadata = staged.metadata or base.head.metadata
         self._metadata_retry = metadata_retry
         self._earlier: list[Commit] = []
         # Paths that winners added, which the transaction cannot have read.
@@ -89,7 +91,7 @@ class Race:
             if buried:
                 return buried
         if isinstance(outcome, Question):
-            answers = answer(outcome, self._store, self._base.head.metadata, self._answers)
+            answers = answer(outcome, self._store, self._own_metadata, self._answers)
             outcome = self._rebase.judge(answers)
         return outcome
 
@@ -101,7 +103,7 @@ class Race:
         evidence = "the winner took back tombstones that this transaction may have looked for"
         if found.own is not None:
             names = reads.keys.column_names
-            columns = tombstone_columns(self._base.head.metadata, self._store.url, names, change.order)
+            columns = tombstone_columns(self._own_metadata, self._store.url, names, change.order)
             own = [file for file in found.files if file.path == found.own and columns.fit(file)]
             narrowed = None if reads.key_files else reads.keys
             rows = [rows for file in own for rows in read_tombstones(self._store, file, columns, narrowed)]

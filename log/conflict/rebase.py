@@ -89,7 +89,7 @@ class Rebase:
         self._staged = staged
         self._base_version = base_version
         self._protocol_and_metadata = (base_protocol, base_metadata)
-        self._metadata = base_metadata
+        self._metadata = staged.metadata or base_metadata
         self._blobs = blobs
         self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
         self._vectors = has_deletion_vectors(base_protocol, base_metadata)

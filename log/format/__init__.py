@@ -14,6 +14,7 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `column_mapping`: assign column ids and physical names
 - `identity`: the high-water marks of identity columns
 - `schema_union`: the columns of a table that is made of files with different columns
+- `type_widening`: when a column may get a wider type, and how a schema records it
 - `partition_values`: convert partition values to and from text
 - `hive_paths`: the partition folders of Hive and Spark
 - `statistics`: write a data file's statistics from its rows

@@ -18,6 +18,11 @@ _ID = "delta.columnMapping.id"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
+def lasting_name(field: Field) -> str:
+    """The name by which a column is known even if it is renamed."""
+    return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
+
+
 def highest_id(fields: Sequence[Field]) -> int:
     """The highest id of any field, including nested ones; 0 if no field has an id."""
     ids = [int((field.get("metadata") or {}).get(_ID, 0)) for field in fields]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.format.column_mapping import PHYSICAL_NAME, Field
+from tidelog.log.format.column_mapping import Field, lasting_name
 
 _STEP = "delta.identity.step"
 _MARK = "delta.identity.highWaterMark"
@@ -19,9 +19,9 @@ def with_high_water_marks(older: str, newer: str) -> str:
     """
     if _MARK not in newer:
         return older
-    marks = {_name(field): field["metadata"][_MARK] for field in _fields(newer) if _MARK in _metadata(field)}
+    marks = {lasting_name(field): field["metadata"][_MARK] for field in _fields(newer) if _MARK in _metadata(field)}
     schema = msgspec.json.decode(older)
-    fields = [_marked(field, marks.get(_name(field))) for field in schema["fields"]]
+    fields = [_marked(field, marks.get(lasting_name(field))) for field in schema["fields"]]
     return older if fields == schema["fields"] else msgspec.json.encode({**schema, "fields": fields}).decode()
 
 
@@ -40,8 +40,3 @@ def _fields(schema_string: str) -> list[Field]:
 
 def _metadata(field: Field) -> dict[str, Any]:
     return field.get("metadata") or {}
-
-
-def _name(field: Field) -> str:
-    """The name by which a column is known even if it is renamed."""
-    return str(_metadata(field).get(PHYSICAL_NAME, field["name"]))

@@ -21,6 +21,7 @@ ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 IN_COMMIT_TIMESTAMP_VERSION = "delta.inCommitTimestampEnablementVersion"
 IN_COMMIT_TIMESTAMP_START = "delta.inCommitTimestampEnablementTimestamp"
 ENABLE_CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+ENABLE_TYPE_WIDENING = "delta.enableTypeWidening"
 ENABLE_EXPIRED_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 APPEND_ONLY = "delta.appendOnly"
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
@@ -226,6 +227,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     ENABLE_DELETION_VECTORS: parse_flag,
     ENABLE_IN_COMMIT_TIMESTAMPS: parse_flag,
     ENABLE_CHANGE_DATA_FEED: parse_flag,
+    ENABLE_TYPE_WIDENING: parse_flag,
     ENABLE_EXPIRED_LOG_CLEANUP: parse_flag,
     APPEND_ONLY: parse_flag,
     CHECKPOINT_INTERVAL: parse_count,

@@ -66,6 +66,7 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.ENABLE_CHANGE_DATA_FEED: "changeDataFeed",
     properties.ENABLE_DELETION_VECTORS: "deletionVectors",
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
+    properties.ENABLE_TYPE_WIDENING: "typeWidening",
 }
 
 # The property that turns each of these features on. Without it, the feature asks nothing of a writer.
@@ -94,6 +95,8 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
         both.add("deletionVectors")
     if has_timestamp_ntz(schema):
         both.add("timestampNtz")
+    if properties.flag(configuration, properties.ENABLE_TYPE_WIDENING):
+        both.add("typeWidening")
     writer_only = set()
     if properties.flag(configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS):
         writer_only.add("inCommitTimestamp")

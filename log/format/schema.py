@@ -198,6 +198,11 @@ def leaf_columns(
 
 def parquet_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
     """The columns of a parquet file that hold the values of these, in order, by their names there."""
+    return (name for name, _ in parquet_types(fields))
+
+
+def parquet_types(fields: Iterable[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
+    """The same columns with their types."""
     for field in fields:
         kind, name = field.type, str(field.name)
         if pt.is_struct(kind):
@@ -207,9 +212,9 @@ def parquet_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
         elif is_list(kind):
             name, inner = f"{name}.list", [kind.value_field.with_name("element")]
         else:
-            yield name
+            yield name, kind
             continue
-        yield from (f"{name}.{below}" for below in parquet_columns(inner))
+        yield from ((f"{name}.{below}", of) for below, of in parquet_types(inner))
 
 
 def fields_within(field: pa.Field) -> Iterator[pa.Field]:
@@ -350,7 +355,7 @@ def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]
 
 def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
     if isinstance(kind, str):
-        return _arrow_primitive(kind)
+        return primitive_of(kind)
     match kind["type"]:
         case "struct":
             return pa.struct(_distinct([_arrow_field(field, mapping) for field in kind["fields"]]))
@@ -367,7 +372,8 @@ def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
             raise _UnknownTypeError(other)
 
 
-def _arrow_primitive(name: str) -> pa.DataType:
+def primitive_of(name: str) -> pa.DataType:
+    """The Arrow type of one of a schema's types that is no struct, array or map."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     if name == "variant":
@@ -382,11 +388,12 @@ def _arrow_primitive(name: str) -> pa.DataType:
 
 
 def _delta_field(field: pa.Field, where: str) -> dict[str, Any]:
-    kind = _delta_type(field.type, where)
+    kind = delta_type(field.type, where)
     return {"name": field.name, "type": kind, "nullable": field.nullable, "metadata": _delta_metadata(field, where)}
 
 
-def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
+def delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
+    """A type as schemas have it. Raises SchemaMismatchError, naming the column `where`, if no table can hold it."""
     name = _NAMES.get(kind) or _WIDENED.get(kind)
     if name:
         return name
@@ -395,19 +402,19 @@ def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
     if pt.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pt.is_dictionary(kind):
-        return _delta_type(kind.value_type, where)
+        return delta_type(kind.value_type, where)
     if pt.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return {"type": "struct", "fields": [_delta_field(field, f"{where}.{field.name}") for field in fields]}
     if is_list(kind):
         element = kind.value_field
-        inner = _delta_type(element.type, f"{where}.element")
+        inner = delta_type(element.type, f"{where}.element")
         return {"type": "array", "elementType": inner, "containsNull": element.nullable}
     if pt.is_map(kind):
         return {
             "type": "map",
-            "keyType": _delta_type(kind.key_type, f"{where}.key"),
-            "valueType": _delta_type(kind.item_type, f"{where}.value"),
+            "keyType": delta_type(kind.key_type, f"{where}.key"),
+            "valueType": delta_type(kind.item_type, f"{where}.value"),
             "valueContainsNull": kind.item_field.nullable,
         }
     raise SchemaMismatchError(

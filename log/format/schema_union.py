@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.format.type_widening import wider
 
 
 class SchemaUnion:
@@ -105,7 +106,4 @@ def _wider_plain(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type of these two, neither of them nested, that holds the values of both; None if there is none."""
     if left == right:
         return left
-    for test in (pt.is_integer, pt.is_floating):
-        if test(left) and test(right):
-            return max(left, right, key=lambda kind: kind.bit_width)
-    return None
+    return None if pt.is_decimal(left) else wider(left, right) or wider(right, left)

@@ -17,6 +17,7 @@ from tidelog.log.format.actions import DomainMetadata, Metadata
 from tidelog.log.format.clustering import CLUSTERING_DOMAIN, clusters_by_nothing
 from tidelog.log.format.identity import with_high_water_marks
 from tidelog.log.format.tombstone_list import TombstoneChange
+from tidelog.log.format.type_widening import with_types_of
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state import files
 from tidelog.log.state.commit_times import CommitTimes
@@ -91,7 +92,7 @@ def _restored_domains(
 
 
 def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
-    """The target's schema and properties, except for those that a restore keeps; None if nothing changes."""
+    """The target's schema and properties, but for what a restore keeps, as wider types; None if nothing changes."""
     mode = "delta.columnMapping.mode"
     if current.configuration.get(mode, "none") != target.configuration.get(mode, "none"):
         raise ConfigurationError(
@@ -106,7 +107,9 @@ def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
         )
     restored = msgspec.structs.replace(
         current,
-        schema_string=with_high_water_marks(target.schema_string, current.schema_string),
+        schema_string=with_types_of(
+            with_high_water_marks(target.schema_string, current.schema_string), current.schema_string
+        ),
         configuration={**own, **kept},
         description=target.description,
     )

@@ -39,7 +39,10 @@ def sink(
         shared = {name: options[name] for name in _SHARED if name in options}
         # Several tables can have one table of dead letters, in which each needs a name of its own.
         own = "-".join(["dead-letters", path.rstrip("/").rpartition("/")[2], *filter(None, [options.get("name")])])
-        dead_letters = Sink(dead_letters, name=own, schema_evolution=True, **shared)
+        # It gets the columns of the rows, and so their wider types as well.
+        widening = table_properties.ENABLE_TYPE_WIDENING
+        own_properties = {key: value for key, value in (properties or {}).items() if key == widening}
+        dead_letters = Sink(dead_letters, name=own, schema_evolution=True, properties=own_properties, **shared)
     return Sink(
         path,
         mode=UPSERT,

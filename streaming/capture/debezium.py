@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Schema, follows_records, keys_of, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -73,8 +73,9 @@ def debezium(  # noqa: PLR0913 - the public signature
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
         unavailable: The text that stands for a value which the source left out; its column keeps the value that the
             table has.
-        new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. It needs a
-            batch.
+        new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. If `schema`
+            is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
+            needs a batch.
 
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
@@ -88,7 +89,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
     if schema is None or new_columns:
-        columns = with_columns_of(frame, value, columns)
+        columns = with_columns_of(frame, value, columns, widens=follows_records(schema))
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)

@@ -120,11 +120,11 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
     return tuple(known[name.lower()] for name in keys)
 
 
-def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> StructType:
+def with_columns_of(frame: DataFrame, value: str, columns: StructType, *, widens: bool) -> StructType:
     """The columns, and those that the schemas of a frame's records have beside them.
 
-    None at all if no record has a schema, and none is a change. Raises ConfigurationError if the frame is a stream, or
-    if there are changes, but no columns.
+    With `widens`, columns have the wider types that they have there. No columns at all if no record has a schema, and
+    none is a change. Raises ConfigurationError if the frame is a stream, or if there are changes, but no columns.
     """
     if frame.isStreaming:
         raise ConfigurationError(
@@ -141,6 +141,8 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType) -> Struct
         for name, meaning in declared_columns(text.encode()).items():
             kind = type_of(meaning or {})
             found[name] = kind if name not in found else _common(found[name], kind)
+    if widens:
+        columns = StructType([_widened(of, found.get(of.name)) for of in columns])
     known = {of.name.lower() for of in columns}
     new = [StructField(name, kind) for name, kind in found.items() if name.lower() not in known and name not in CONTROL]
     if not new and not columns.fields and content.where("op IS NOT NULL").first() is not None:
@@ -172,10 +174,28 @@ def type_of(meaning: Mapping[str, Any]) -> DataType:
     return _TYPES.get(str(kind), StringType())
 
 
+def follows_records(schema: Any) -> bool:
+    """Whether columns of a schema may have the wider types that records say: those of a table that can be widened."""
+    return isinstance(schema, Table) and properties.flag(schema.properties, properties.ENABLE_TYPE_WIDENING)
+
+
+def _widened(column: StructField, found: DataType | None) -> StructField:
+    kind = None if found is None else _of_family(column.dataType, found)
+    return column if kind is None else StructField(column.name, kind, column.nullable, column.metadata)
+
+
 def _common(one: DataType, other: DataType) -> DataType:
     """A type that has the values of both."""
+    return _of_family(one, other) or StringType()
+
+
+def _of_family(one: DataType, other: DataType) -> DataType | None:
+    """The type of numbers, or of arrays of them, that has the values of both; None if they are no such types."""
     if one == other:
         return one
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        element = _of_family(one.elementType, other.elementType)
+        return None if element is None else ArrayType(element, one.containsNull or other.containsNull)
     for family in (_INTEGERS, _FLOATS):
         if one in family and other in family:
             return max(one, other, key=family.index)
@@ -184,4 +204,4 @@ def _common(one: DataType, other: DataType) -> DataType:
         precision = max(one.precision - one.scale, other.precision - other.scale) + scale
         if precision <= _MOST_DIGITS:
             return DecimalType(precision, scale)
-    return StringType()
+    return None

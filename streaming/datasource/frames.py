@@ -116,7 +116,7 @@ def require_types(frame: DataFrame, expected: StructType, path: str) -> None:
         if _plain(before) != _plain(field.dataType):
             raise SchemaMismatchError(
                 f"column {field.name!r} of {path} is {field.dataType.simpleString()} now, and was "
-                f"{before.simpleString()} when the table was loaded: another table has taken its place",
+                f"{before.simpleString()} when the table was loaded",
                 advice="load the table again; a name in Spark's catalog has to be made again",
                 column=field.name,
             )

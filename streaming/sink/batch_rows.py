@@ -20,6 +20,7 @@ from tidelog.log import Transaction, predicate
 from tidelog.log.commit.discard import discard
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.ordering import are_newest
+from tidelog.log.data.type_names import sql_type
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.log.format import partition_values, properties
@@ -290,10 +291,11 @@ def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], 
 
 
 def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:
-    """Add the data's new columns to the table, except those that only `order_by` or `delete_where` read."""
+    """Give the table what is new or wider in the data, except columns that only `order_by` or `delete_where` read."""
     if settings.schema_evolution:
+        known = {name.lower() for name in transaction.schema.names}
         control = {name.lower() for name in (*(settings.order_by or ()), *_read_by_delete_where(settings, data))}
-        transaction.evolve(pa.schema([field for field in data if field.name.lower() not in control]))
+        transaction.evolve(pa.schema([field for field in data if field.name.lower() not in control - known]))
 
 
 def _order_across(settings: SinkSettings, schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
@@ -336,10 +338,33 @@ def _sink_advice(settings: SinkSettings, data: pa.Schema, transaction: Transacti
         )
         raise DuplicateKeyError(error.message, advice=advice, **error.fields) from error
     except SchemaMismatchError as error:
-        if settings.schema_evolution or error.column not in _new_columns(data, transaction.schema):
+        advice = _advice_on(error.column, settings, data, transaction)
+        if advice is None:
             raise
-        advice = "pass schema_evolution=True to add it to the table, or drop it from the data"
         raise SchemaMismatchError(error.message, advice=advice, **error.fields) from error
+
+
+def _advice_on(column: str, settings: SinkSettings, data: pa.Schema, transaction: Transaction) -> str | None:
+    """What to do about a column of the data that the table cannot take as it is, if schema evolution can."""
+    if not settings.schema_evolution and column in _new_columns(data, transaction.schema):
+        return "pass schema_evolution=True to add it to the table, or drop it from the data"
+    wider = transaction.wider_types(data)
+    if column not in wider:
+        return None
+    kind = wider[column]
+    if kind is None:
+        return (
+            "cast it in the data if that loses nothing; the column keeps its type, because a rule of the table reads "
+            "it, or the table is partitioned by it"
+        )
+    steps = []
+    if not properties.flag(transaction.properties, properties.ENABLE_TYPE_WIDENING):
+        steps.append(f"set the table property {properties.ENABLE_TYPE_WIDENING}")
+    if not settings.schema_evolution:
+        steps.append("pass schema_evolution=True")
+    if not steps:
+        return None
+    return f"cast it in the data if that loses nothing; or, to make the column {sql_type(kind)}, {' and '.join(steps)}"
 
 
 def _new_columns(data: pa.Schema, table: pa.Schema) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from tidelog.log.operations.upsert import KeyMatcher
 from tidelog.log.read.keys import Keys
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.collected import collected
-from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.plain_frame import arrow_schema, quoted, widens
 from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
 from tidelog.streaming.sink.dead_letters import REASON
 
@@ -245,7 +246,10 @@ def _with_old_values(rows: DataFrame, keys: Sequence[str], snapshot: Snapshot) -
     partial = collected(rows.where(F.size(UNCHANGED) > 0))
     whole = rows.where(F.size(UNCHANGED) == 0)
     if partial.num_rows:
-        whole = whole.unionByName(_frame(rows.sparkSession, _filled(partial, keys, snapshot), rows.schema))
+        filled = _filled(partial, keys, snapshot)
+        is_same = filled.schema.types == partial.schema.types
+        schema = rows.schema if is_same else spark_versions.columns_from_arrow(filled.schema)
+        whole = whole.unionByName(_frame(rows.sparkSession, filled, schema))
     return whole.drop(UNCHANGED)
 
 
@@ -255,7 +259,13 @@ def _with_deletions(rows: DataFrame, truncated: str, keys: Sequence[str], snapsh
     if not older.num_rows:
         return rows
     gone = _frame(rows.sparkSession, older, spark_versions.columns_from_arrow(older.schema))
-    gone = gone.select(*(F.col(quoted(name)).cast(rows.schema[name].dataType).alias(name) for name in keys))
+    kinds, columns = arrow_schema(rows), []
+    for name in keys:
+        # A key of the table can have a wider type than an older record.
+        is_wider = widens(kinds.field(name).type, older.schema.field(name).type)
+        column = F.col(quoted(name))
+        columns.append(column if is_wider else column.cast(rows.schema[name].dataType).alias(name))
+    gone = gone.select(*columns)
     gone = gone.withColumns({OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)})
     return rows.unionByName(gone, allowMissingColumns=True)
 
@@ -279,8 +289,17 @@ def _filled(partial: pa.Table, keys: Sequence[str], snapshot: Snapshot) -> pa.Ta
         for name, order in origins:
             if name in columns and (order is None or order < (orders[found] or "")):
                 columns[name][place] = of_table[name][found]
-    complete = [
-        pa.chunked_array([pa.array(columns[name], partial[name].type)]) if name in columns else partial[name]
-        for name in partial.column_names
-    ]
-    return pa.table(complete, schema=partial.schema)
+    return pa.table(
+        {
+            name: _array(columns[name], partial[name].type, live[name].type) if name in columns else partial[name]
+            for name in partial.column_names
+        }
+    )
+
+
+def _array(values: list[Any], kind: pa.DataType, of_table: pa.DataType) -> pa.Array:
+    """Values in the type that the batch has, or that of the table, which can be a wider one."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError):
+        return pa.array(values, of_table)

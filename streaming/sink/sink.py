@@ -64,8 +64,9 @@ class Sink:
         checkpoint: The query's `checkpointLocation`: an absolute local path, or the URL of an object store that
             `storage_options` open as well. The sink then identifies its batches by the files there, and not by asking
             Spark. Spark Connect needs it.
-        schema_evolution: True adds the batch's new columns to the table, in the commit that adds the rows. By default a
-            new column is a SchemaMismatchError.
+        schema_evolution: True adds the batch's new columns to the table, in the commit that adds the rows. If the table
+            has `delta.enableTypeWidening`, its columns also get the wider types that the batch has. By default a new
+            column, or a value that does not fit, is a SchemaMismatchError.
         writer: `driver` collects a batch and writes it in the driver; it must fit `spark.driver.maxResultSize`. `spark`
             writes on the executors. `auto` (default) starts with `spark` and then chooses by the size of the batch
             before: the driver for up to 100,000 rows and 16 MiB of files, or 20,000 rows and 4 MiB on a cluster.

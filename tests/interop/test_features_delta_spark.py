@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -229,3 +230,48 @@ def test_sidecars_of_tidelog(delta: DeltaSpark, path: str, monkeypatch: pytest.M
     Table.open(path).insert(data(7, v=7))
     Table.open(path).checkpoint()
     assert ours(path) == theirs(delta, path) == expected | {(500, 5), (7, 7)}
+
+
+def test_a_table_whose_columns_are_widened(delta: DeltaSpark, path: str) -> None:
+    """By each of the two in turn, in columns, and within lists and maps; with the feed."""
+    columns = "k INT, f FLOAT, d DECIMAL(6, 2), l ARRAY<SMALLINT>, m MAP<INT, STRUCT<n: TINYINT>>"
+    table = create(delta, path, columns, **{"delta.enableTypeWidening": "true"})
+    delta.sql(f"INSERT INTO delta.`{path}` VALUES (1, 0.5, 1.25, array(1), map(1, named_struct('n', 1)))")
+    wide = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("f", pa.float64()),
+            ("d", pa.decimal128(12, 4)),
+            ("l", pa.list_(pa.int32())),
+            ("m", pa.map_(pa.int64(), pa.struct([("n", pa.int64())]))),
+        ]
+    )
+    big = 2**40
+    row = {"k": big, "f": 0.1, "d": Decimal("12345678.0001"), "l": [2**30], "m": [(big, {"n": big})]}
+    transaction = table.refresh().begin()
+    assert transaction.evolve(wide)
+    transaction.insert(pa.Table.from_pylist([row], wide)).commit()
+    table.checkpoint()
+    assert table.schema.types == wide.types
+    read = f"SELECT k, f, d, l, m FROM delta.`{path}` ORDER BY k"
+    expected = Table.open(path).scan().to_arrow().sort_by("k")
+    assert delta.arrow(path).sort_by("k").cast(expected.schema).equals(expected)
+    assert len(delta.sql(f"{read} LIMIT 5")) == 2
+    assert [found["k"] for found in delta.sql(f"SELECT k FROM delta.`{path}` WHERE k = {big} AND f < 0.2")] == [big]
+    feed = delta.changes(path, 0)
+    assert sorted(feed["k"].to_pylist()) == [1, big]
+    # delta-spark goes on: a type that data alone does not cause, and one of its own evolution.
+    delta.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN k TYPE DECIMAL(20, 0)")
+    delta.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN l.element TYPE BIGINT")
+    delta.sql(f"INSERT INTO delta.`{path}` VALUES (10000000000000000000, 1, 1, array({big}), map())")
+    table.refresh()
+    assert table.schema.types[0] == pa.decimal128(20, 0)
+    assert sorted(map(int, table.scan().to_arrow()["k"].to_pylist())) == [1, big, 10**19]
+    assert table.scan(f"k = {big}").count() == table.scan("k = 1").count() == 1
+    # And tidelog: its compaction has one type for all rows, and its restore keeps the types.
+    table.compact("major")
+    assert delta.arrow(path).num_rows == 3
+    table.restore(version=1)
+    (only,) = delta.arrow(path).to_pylist()
+    assert (int(only["k"]), only["l"]) == (1, [1])
+    assert table.refresh().schema.types[0] == pa.decimal128(20, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, field, run, wrapped
+from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, base64_of, envelope, field, run, wrapped
 from tests.streaming.support import Input, refused
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
@@ -122,6 +123,118 @@ def test_columns_that_appear_follow_schema_evolution(spark: SparkSession, topic:
     topic.put(wrapped(envelope("c", {"id": 2, "name": "two"}, lsn=6), *first), later)
     run(topic.stream(spark), apply, tmp_path)
     assert contents(tmp_path) == [(1, "uno", "new"), (2, "two", None)]
+
+
+WIDENING = {"delta.enableTypeWidening": "true"}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def numbers(number: int, amount: int, lsn: int, *, wide: bool, op: str = "c") -> dict[str, Any]:
+    """A record of a table with an integer as its key, a numeric and a real, before and after they were widened."""
+    digits = {"scale": "2", "connect.decimal.precision": "12" if wide else "6"}
+    fields = [
+        field("id", "int64" if wide else "int32"),
+        field("amount", "bytes", DECIMAL, parameters=digits),
+        field("ratio", "double" if wide else "float"),
+        field("tags", "array", items={"type": "int64" if wide else "int32"}),
+    ]
+    values = {"id": number, "amount": base64_of(amount), "ratio": 0.1 if wide else 0.5, "tags": [number]}
+    return wrapped(envelope(op, values, lsn=lsn), *fields)
+
+
+def widened(tmp_path: Path) -> list[Any]:
+    return contents(tmp_path, columns=("id", "amount", "ratio"))
+
+
+BIG = 3_000_000_000
+
+
+def test_columns_of_the_database_that_are_widened(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """Also the key, whose deletions are remembered in the narrow type, and in one batch with records of both types."""
+    sink = sink_of(tmp_path, schema_evolution=True, properties=WIDENING)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, keys=["id"]), number)
+
+    gone = wrapped(envelope("d", before={"id": 2}, lsn=12), field("id", "int32"))
+    topic.put(numbers(1, 125, 10, wide=False), numbers(2, 150, 11, wide=False))
+    topic.put(gone, numbers(3, 175, 13, wide=False), numbers(BIG, BIG, 14, wide=True))
+    topic.put(numbers(2, 1, 11, wide=False), numbers(1, BIG, 15, wide=True), b"no JSON")
+    run(topic.stream(spark), apply, tmp_path)
+    big = Decimal(BIG).scaleb(-2)
+    expected = [(1, big, 0.1), (3, Decimal("1.75"), 0.5), (BIG, big, 0.1)]
+    assert widened(tmp_path) == sorted(expected, key=str)
+    types = {name.name: name.type for name in Table.open(str(tmp_path / "table")).schema}
+    assert types["id"] == pa.int64()
+    assert (types["amount"], types["tags"].value_type) == (pa.decimal128(12, 2), pa.int64())
+    assert Table.open(str(tmp_path / "dead")).schema.field("id").type == pa.int64()
+
+
+def test_a_truncate_and_left_out_values_of_a_widened_table(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """A batch whose records all have the narrow type meets rows of the wide one."""
+    sink = sink_of(tmp_path, schema_evolution=True, properties=WIDENING)
+    left_out = [field("id", "int32"), field("tags", "array", items={"type": "int32"}), field("name", "string")]
+    placeholder = {"id": 1, "tags": [*b"__debezium_unavailable_value"], "name": "new"}
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, keys=["id"]), number)
+
+    wide = [field("id", "int64"), field("tags", "array", items={"type": "int64"}), field("name", "string")]
+    topic.put(wrapped(envelope("c", {"id": 1, "tags": [BIG], "name": "old"}, lsn=10), *wide))
+    topic.put(wrapped(envelope("u", placeholder, lsn=11), *left_out))
+    run(topic.stream(spark), apply, tmp_path)
+    assert contents(tmp_path, columns=("id", "tags", "name")) == [(1, [BIG], "new")]
+    topic.put(wrapped(envelope("c", {"id": BIG, "tags": [], "name": "other"}, lsn=12), *wide))
+    topic.put(
+        wrapped(envelope("t", lsn=13), *left_out),
+        wrapped(envelope("c", {"id": 7, "tags": [], "name": "last"}, lsn=14), *left_out),
+    )
+    run(topic.stream(spark), apply, tmp_path)
+    assert contents(tmp_path, columns=("id", "name")) == [(7, "last")]
+
+
+def test_without_the_property_a_column_that_was_widened_stops_the_stream(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    sink = sink_of(tmp_path, schema_evolution=True)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, keys=["id"]), number)
+
+    topic.put(numbers(1, 125, 10, wide=False))
+    topic.put(numbers(2, BIG, 11, wide=True))
+    error = refused(topic.stream(spark), apply, tmp_path / "cp", SchemaMismatchError)
+    assert error.column in ("amount", "ratio")
+    assert "set the table property delta.enableTypeWidening" in error.advice
+    # Once it is set, the stream goes on.
+    Table.open(str(tmp_path / "table")).set_properties(WIDENING)
+    run(topic.stream(spark), apply, tmp_path)
+    assert widened(tmp_path) == [(1, Decimal("1.25"), 0.5), (2, Decimal(BIG).scaleb(-2), 0.1)]
+
+
+@pytest.mark.parametrize("widens", [True, False])
+def test_the_columns_of_a_table_follow_the_records_if_it_can_be_widened(
+    spark: SparkSession, topic: Topic, tmp_path: Path, widens: bool
+) -> None:
+    sink = sink_of(tmp_path, schema_evolution=True)
+    schema = pa.schema([("id", pa.int32()), ("amount", pa.decimal128(6, 2)), ("_order", pa.string())])
+    path = str(tmp_path / "table")
+    Table.create(path, schema, properties=WIDENING if widens else {})
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, schema=Table.open(path), keys=["id"], new_columns=True), number)
+
+    topic.put(numbers(1, 125, 10, wide=False), numbers(BIG, 1, 11, wide=True), numbers(2, BIG, 12, wide=True))
+    run(topic.stream(spark), apply, tmp_path)
+    big = Decimal(BIG).scaleb(-2)
+    found = contents(tmp_path, columns=("id", "amount"))
+    assert found == ([(1, Decimal("1.25")), (2, big), (BIG, Decimal("0.01"))] if widens else [(1, Decimal("1.25"))])
+    if not widens:
+        reasons = [reason for (reason,) in contents(tmp_path, "dead", ("_reason",))]
+        assert reasons == [
+            "the column amount: 'ALLQXgA=' does not fit decimal(6,2) exactly",
+            f"the column id: {BIG} does not fit int exactly",
+        ]
 
 
 def test_other_rows_are_refused(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -67,6 +69,24 @@ def test_a_column_that_is_gone_by_now_is_read_from_the_commits_before() -> None:
     planner.table.refresh()
     end = planner.advance(start_of(table), planner.table.version, NO_LIMITS)
     assert (end.version, planner.table_schema) == (2, SCHEMA)
+
+
+def test_a_wider_type_ends_the_stream_before_its_commit_and_a_restart_continues() -> None:
+    schema = pa.schema([("part", pa.int64()), ("n", pa.int32())])
+    table = Table.create(f"memory://{uuid.uuid4()}", schema, properties={"delta.enableTypeWidening": True})
+    append(table, 1)
+    planner = planner_of(table.refresh(), loaded=loaded(table))
+    append(table, 1)
+    rows = pa.table({"part": [0], "n": [2**40]})
+    transaction = table.begin()
+    transaction.evolve(rows.schema)
+    transaction.insert(rows).commit()
+    end = planner.advance(start_of(table), planner.table.refresh().version, NO_LIMITS)
+    assert end.version == 2
+    with pytest.raises(SchemaChangedError, match=r"version 3 of .*: n was int32 and is int64; load the table again"):
+        planner.advance(end, planner.table.version, NO_LIMITS)
+    restarted = planner_of(Table.open(table.path), loaded=loaded(table.refresh()))
+    assert restarted.advance(start_of(table), table.version, NO_LIMITS).version == 3
 
 
 def test_a_property_is_no_change_of_columns() -> None:

@@ -237,6 +237,69 @@ def test_a_file_of_another_writer(spark: SparkSession, foreign: Table, name: str
     assert assert_same(frame, foreign.changes(after=version - 1, until=version)) > 0
 
 
+NARROW = {
+    "byte": (pa.int8(), -128),
+    "short": (pa.int16(), 300),
+    "int": (pa.int32(), 2**31 - 1),
+    "float": (pa.float32(), 0.1),
+    "digits": (pa.decimal128(9, 2), Decimal("1234567.25")),
+    "scale": (pa.decimal128(9, 2), Decimal("1234567.25")),
+    "both": (pa.decimal128(18, 2), Decimal("1.25")),
+    "list": (pa.list_(pa.int32()), [1, None]),
+    "map": (pa.map_(pa.int16(), pa.float32()), [(1, 0.1)]),
+    "struct": (pa.struct([("n", pa.int8()), ("d", pa.decimal128(5, 1))]), {"n": 1, "d": Decimal("1.5")}),
+}
+WIDENED = {
+    "byte": (pa.int64(), 2**40),
+    "short": (pa.int32(), 2**30),
+    "int": (pa.int64(), 2**40),
+    "float": (pa.float64(), 0.1),
+    "digits": (pa.decimal128(20, 2), Decimal(10**15)),
+    "scale": (pa.decimal128(11, 4), Decimal("0.0001")),
+    "both": (pa.decimal128(38, 10), Decimal("0.0000000001")),
+    "list": (pa.list_(pa.int64()), [2**40]),
+    "map": (pa.map_(pa.int64(), pa.float64()), [(2**40, 0.1)]),
+    "struct": (pa.struct([("n", pa.int64()), ("d", pa.decimal128(20, 5))]), {"n": 2**40, "d": Decimal("0.00001")}),
+}
+
+
+@pytest.mark.parametrize("vectorized", ["true", pytest.param("false", marks=pytest.mark.full)])
+def test_columns_that_were_widened(spark: SparkSession, tmp_path: Path, vectorized: str) -> None:
+    """So many narrow rows that a sample decides their encodings."""
+    columns = [pa.array([value, None] * 40_000, kind) for kind, value in NARROW.values()]
+    narrow = pa.table({**dict(zip(NARROW, columns, strict=True)), "step": pa.array(range(80_000), pa.int32())})
+    table = Table.create(
+        str(tmp_path / "table"), narrow.schema, properties={"delta.enableTypeWidening": True, "tidelog.cleanUp": False}
+    )
+    table.insert(narrow)
+    (path,) = table.at().files()["path"].to_pylist()
+    group = pq.read_metadata(tmp_path / "table" / path).row_group(0)
+    steps = group.column(group.num_columns - 1)
+    assert (steps.path_in_schema, "DELTA_BINARY_PACKED" in steps.encodings) == ("step", True)
+    wide = pa.table(
+        {
+            **{name: pa.array([value], kind) for name, (kind, value) in WIDENED.items()},
+            "step": pa.array([2**40], pa.int64()),
+        }
+    )
+    transaction = table.begin()
+    assert transaction.evolve(wide.schema)
+    transaction.insert(wide).commit()
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+    try:
+        frame = read(spark, table.refresh().path)
+        assert is_read_by_spark(frame)
+        assert assert_same(frame, table.scan()) == 80_001
+        assert_same(changes(spark, table.path, after=0), table.changes(after=0))
+        for where in ("step >= 79999", f"step = {2**40}", f"byte < {2**40}", "float = 0.1", "scale > 1.5"):
+            found = read(spark, table.path, where=where)
+            assert_same(found, table.scan(where))
+            assert found.count() == table.scan(where).count() > 0
+            assert frame.where(where).count() == found.count() or "float" in where
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+
+
 NAMES = ["a b.parquet", "100%25 ü#?.parquet", "x/%2F.parquet", "_day=2026-01-01/.x/a+b&c=d.parquet"]
 
 

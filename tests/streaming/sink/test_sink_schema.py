@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.lanes import full_but
+from tests.log.support import put_foreign
 from tests.streaming.support import Input, drain, footprint, refused
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
@@ -124,3 +126,68 @@ def test_a_table_cannot_be_created_with_a_column_of_the_change_feed(
     error = refused(stream, Sink(str(path), writer=writer), tmp_path / "cp", ConfigurationError)
     assert "has a column '_change_type', a name that the change feed uses for its own column; rename" in str(error)
     assert not path.exists()
+
+
+WIDENING = {"delta.enableTypeWidening": "true"}
+NARROW = "cast(n as int) n; cast(n as float) f; cast(n as decimal(4, 1)) d; array(named_struct('a', cast(n as byte))) l"
+WIDE = "n + 3000000000 n; n / 10D f; cast(n / 100D as decimal(6, 2)) d; array(named_struct('a', n + 1000)) l"
+
+
+@pytest.mark.parametrize("mode", full_but(["append", "upsert"], ["append", "upsert", "overwrite-partitions"]))
+def test_a_wider_type_is_that_of_the_table_from_its_batch_on(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str, mode: str
+) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    own: dict[str, Any] = {"keys": ["n"], "order_by": "at"} if mode == "upsert" else {}
+    if mode == "overwrite-partitions":
+        own = {"partition_by": ["n"]}
+    sink = Sink(str(path), mode=mode, schema_evolution=True, writer=writer, properties=WIDENING, **own)
+    for select in (f"{NARROW}; 1 at", f"{WIDE}; 3000000000 at", f"{NARROW}; 2 at"):
+        drain(source.put().stream(spark).selectExpr(*select.split("; ")), sink, checkpoint)
+    table = Table.open(str(path))
+    assert table.schema.field("n").type == table.schema.field("at").type == pa.int64()
+    assert table.schema.field("f").type == pa.float64()
+    assert table.schema.field("d").type == pa.decimal128(6, 2)
+    assert table.schema.field("l").type.value_type.field(0).type == pa.int64()
+    found = rows(path)
+    expected = [*range(10), *range(20, 30), *(n + 3_000_000_000 for n in range(10, 20))]
+    assert [row["n"] for row in found] == expected
+    assert [row["f"] for row in found] == [*map(float, [*range(10), *range(20, 30)]), *(n / 10 for n in range(10, 20))]
+    assert [row["l"][0]["a"] for row in found] == [*range(10), *range(20, 30), *range(1010, 1020)]
+    assert [str(row["d"]) for row in found] == [
+        *(f"{n}.00" for n in (*range(10), *range(20, 30))),
+        *(f"0.{n}" for n in range(10, 20)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "evolve", "advice"),
+    [
+        ({}, False, "to make the column bigint, set the table property delta.enableTypeWidening and pass "),
+        ({}, True, "to make the column bigint, set the table property delta.enableTypeWidening"),
+        (WIDENING, False, "to make the column bigint, pass schema_evolution=True"),
+        ({**WIDENING, "delta.constraints.c": "n < 100"}, True, "because a rule of the table reads it"),
+    ],
+)
+def test_a_wider_type_is_refused_with_what_would_widen_the_column(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    writer: str,
+    properties: dict[str, str],
+    evolve: bool,
+    advice: str,
+) -> None:
+    path = tmp_path / "table"
+    own = {key: value for key, value in properties.items() if not key.startswith("delta.constraints")}
+    table = Table.create(str(path), pa.schema([("n", pa.int32())]), properties=own)
+    if own != properties:
+        old = table.head.metadata
+        put_foreign(table, msgspec.structs.replace(old, configuration={**old.configuration, **properties}))
+    before = footprint(path)
+    stream = source.put().stream(spark).selectExpr("n + 3000000000 n")
+    sink = Sink(str(path), schema_evolution=evolve, writer=writer)
+    error = refused(stream, sink, tmp_path / "cp", SchemaMismatchError)
+    assert error.column == "n"
+    assert advice in error.advice
+    assert footprint(path) == before
