@@ -86,8 +86,8 @@ def _fixed(metadata: Metadata, path: str) -> frozenset[str]:
     with those that a rule reads or computes. The text of a float in a partition's name is another number as a double.
     """
     rules = declared(metadata, path)
-    texts = [rule.expression for rule in (*rules.checks, *rules.generated)]
-    own = {rule.column.lower() for rule in (*rules.generated, *rules.identities)}
+    texts = [*(rule.expression for rule in rules.checks), *(rule.expression for rule in rules.generated)]
+    own = {rule.column.lower() for rule in rules.generated} | {rule.column.lower() for rule in rules.identities}
     for field in msgspec.json.decode(metadata.schema_string)["fields"]:
         name = field["name"].lower()
         is_read = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text.lower()) for text in texts)

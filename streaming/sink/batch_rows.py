@@ -338,10 +338,10 @@ def _sink_advice(settings: SinkSettings, data: pa.Schema, transaction: Transacti
         )
         raise DuplicateKeyError(error.message, advice=advice, **error.fields) from error
     except SchemaMismatchError as error:
-        advice = _advice_on(error.column, settings, data, transaction)
-        if advice is None:
+        better = _advice_on(error.column, settings, data, transaction)
+        if better is None:
             raise
-        raise SchemaMismatchError(error.message, advice=advice, **error.fields) from error
+        raise SchemaMismatchError(error.message, advice=better, **error.fields) from error
 
 
 def _advice_on(column: str, settings: SinkSettings, data: pa.Schema, transaction: Transaction) -> str | None:

@@ -63,7 +63,7 @@ def widen(table: Table, rows: pa.Table, **upsert: Any) -> Committed:
 
 
 def values_of(table: Table, where: str | None = None, column: str = "v") -> list[Any]:
-    return table.scan(where, ["k", column]).to_arrow().sort_by("k")[column].to_pylist()
+    return list(table.scan(where, ["k", column]).to_arrow().sort_by("k")[column].to_pylist())
 
 
 def indexed(table: Table) -> None:
@@ -264,7 +264,7 @@ def test_rows_are_found_by_a_key_that_was_widened() -> None:
 def test_tombstones_count_after_their_key_or_order_was_widened(column: str) -> None:
     schema = pa.schema([("k", pa.int32()), ("at", pa.int32()), ("op", pa.string())])
     table = new_table(memory_store(), schema, properties={**KEYED, "tidelog.orderBy": "at"})
-    put = {"delete_where": "op = 'd'"}
+    put: dict[str, Any] = {"delete_where": "op = 'd'"}
     table.upsert([{"k": 1, "at": 5, "op": "d"}, {"k": 2, "at": 5, "op": "u"}], **put)
     wide = schema.set(schema.names.index(column), pa.field(column, pa.int64()))
     rows = [{"k": 1, "at": 4, "op": "u"}, {"k": 2, "at": 4, "op": "d"}, {"k": 3, "at": 1, "op": "d"}]
@@ -280,7 +280,7 @@ def test_tombstones_count_after_their_key_or_order_was_widened(column: str) -> N
 def test_tombstones_of_both_types_are_merged() -> None:
     schema = pa.schema([("k", pa.int32()), ("at", pa.int32()), ("op", pa.string())])
     table = new_table(memory_store(), schema, properties={**KEYED, "tidelog.orderBy": "at"})
-    put = {"delete_where": "op = 'd'"}
+    put: dict[str, Any] = {"delete_where": "op = 'd'"}
     for key in range(4):
         table.upsert([{"k": key, "at": 5, "op": "d"}], **put)
     wide = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("op", pa.string())])
