@@ -189,7 +189,7 @@ def _replaced(staged: Staged, state: LogState, store: Store, now_ms: int) -> lis
         # A vacuum can have announced to delete them since they were staged.
         require_restorable(store, back, int(staged.parameters["version"]), state.head)
     elif staged.replaces is not None:
-        removed = in_scope(state, staged.replaces, state.head.metadata, store.url)
+        removed = in_scope(state, staged.replaces, staged.metadata or state.head.metadata, store.url)
     else:
         return []
     again = {canonical(add.path) for add in back}

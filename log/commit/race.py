@@ -140,7 +140,7 @@ class Race:
         """The conflict if there is no metadata retry and the policy's matrix does not allow following this winner."""
         if self._metadata_retry:
             return None
-        metadata = self._base.head.metadata
+        metadata = self._own_metadata
         found = check_policy(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
         self._fresh.update(canonical(add.path) for add in winner.adds)
         return found

@@ -302,6 +302,17 @@ def test_a_partition_column_is_widened_and_its_texts_stay() -> None:
     assert values_of(table) == [1, BIG, 2]
 
 
+def test_an_overwrite_of_partitions_that_widens_their_column() -> None:
+    table = table_of(pa.int32(), [1, 2], partition_by=["v"])
+    rows = rows_of(pa.int64(), [2, BIG], pa.int32(), first=2)
+    transaction = table.begin()
+    transaction.evolve(rows.schema)
+    transaction.overwrite(rows, dynamic=True)
+    Table.open(table.path).insert(rows_of(pa.int32(), [1, 2], pa.int32(), first=7))
+    transaction.commit()
+    assert values_of(table.refresh()) == [1, 2, BIG, 1]
+
+
 def test_a_float_partition_column_stays() -> None:
     table = table_of(pa.float32(), [0.5], partition_by=["v"])
     assert not table.begin().evolve(pa.schema([("v", pa.float64())]))
