@@ -253,13 +253,12 @@ def test_a_table_whose_columns_are_widened(delta: DeltaSpark, path: str) -> None
     transaction.insert(pa.Table.from_pylist([row], wide)).commit()
     table.checkpoint()
     assert table.schema.types == wide.types
-    read = f"SELECT k, f, d, l, m FROM delta.`{path}` ORDER BY k"
     expected = Table.open(path).scan().to_arrow().sort_by("k")
     assert delta.arrow(path).sort_by("k").cast(expected.schema).equals(expected)
-    assert len(delta.sql(f"{read} LIMIT 5")) == 2
     assert [found["k"] for found in delta.sql(f"SELECT k FROM delta.`{path}` WHERE k = {big} AND f < 0.2")] == [big]
-    feed = delta.changes(path, 0)
-    assert sorted(feed["k"].to_pylist()) == [1, big]
+    # Its feed has one schema for all versions, and refuses those before the change; tidelog's has not.
+    assert delta.changes(path, 1)["k"].to_pylist() == [big]
+    assert sorted(table.changes(after=0).to_arrow()["k"].to_pylist()) == [1, big]
     # delta-spark goes on: a type that data alone does not cause, and one of its own evolution.
     delta.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN k TYPE DECIMAL(20, 0)")
     delta.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN l.element TYPE BIGINT")
