@@ -198,7 +198,8 @@ def leaf_columns(
 
 def parquet_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
     """The columns of a parquet file that hold the values of these, in order, by their names there."""
-    return (name for name, _ in parquet_types(fields))
+    for name, _ in parquet_types(fields):
+        yield name
 
 
 def parquet_types(fields: Iterable[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
