@@ -268,6 +268,30 @@ def test_new_columns_stop_the_query_and_a_restart_continues(spark: SparkSession,
     assert drain_feed(spark, table.path, tmp_path / "cp") == [[(3, "new")]]
 
 
+@pytest.mark.full
+def test_a_wider_type_stops_the_query_and_a_restart_continues(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int32())])
+    table = Table.create(str(tmp_path / "table"), schema, properties={"delta.enableTypeWidening": True})
+    table.insert([{"n": 1}])
+    running = Running(feed(spark, table.path), tmp_path / "cp")
+    try:
+        running.wait_for(1)
+        table.insert([{"n": 2}])
+        rows = pa.table({"n": pa.array([2**40], pa.int64())})
+        transaction = table.begin()
+        assert transaction.evolve(rows.schema)
+        transaction.insert(rows).commit()
+        wait_until(lambda: not running.query.isActive, "the query has stopped")
+    finally:
+        running.query.stop()
+    assert running.batches == [[1], [2]]
+    assert "n was int32 and is int64; load the table again" in str(running.query.exception())
+    assert drain_feed(spark, table.path, tmp_path / "cp") == [[(2**40,)]]
+    # A query that begins now has the wide type for all commits.
+    batches = drain_feed(spark, table.path, tmp_path / "new", startingVersion=0)
+    assert sorted(row.n for batch in batches for row in batch) == [1, 2, 2**40]
+
+
 # --- errors, as Spark shows them -------------------------------------------------------------------------------------
 
 
