@@ -118,16 +118,6 @@ def test_a_column_gets_the_wider_type_of_the_data(
     assert values_of(Table(table.store, load(table.store)), f"v = {old}") == [old]
 
 
-def test_bounds_of_a_float_are_not_those_of_its_value_as_a_double() -> None:
-    table = table_of(pa.float32(), [0.1])
-    assert '"v":0.1' in table.at().files()["stats"][0].as_py()
-    widen(table, rows_of(pa.float64(), [5.0], pa.int32(), first=1))
-    (old, _) = values_of(table)
-    assert old == float(np.float32(0.1)) > 0.1
-    assert values_of(table, f"v = {old!r}") == [old]
-    assert values_of(table, "v > 0.1D AND v < 1") == [old]
-
-
 REFUSED: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
     (pa.int32(), 7, pa.float64(), 1.5),
     (pa.int32(), 7, decimal(12, 2), Decimal("1.25")),
