@@ -32,7 +32,8 @@ def sink(
             DataError, and the stream stops.
         keep: Further columns that a new table has: `_transaction`, the id of the transaction in the source. A table
             that has the column gets it in any case.
-        properties: Table properties of a table that the sink creates. `tidelog.orderBy` is `_order` by default.
+        properties: Table properties of a table that the sink creates. `tidelog.orderBy` is `_order` by default. A table
+            of dead letters that it creates gets `delta.enableTypeWidening` as well.
         options: Further arguments of `Sink`, such as `name`, `partition_by` or `schema_evolution`.
     """
     if isinstance(dead_letters, str):
