@@ -9,6 +9,10 @@ The entries are in blocks of BLOCK, each with the codes first, then the numbers 
 little-endian. A lookup reads the blocks that can hold a code. The head after the blocks has the first code and the
 CRC-32 of each block, the paths and row counts of the data files, and what the run belongs to: the table's id, the
 columns and their types.
+
+In a table with an order (`tidelog.orderBy`), a block ends with the order of each row, as `packed_order` has it, and the
+head says which columns these are. Where a row's order is not known, the number of its file is inverted. Such a run has
+another magic, so that a tidelog which does not know it scans the files.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
@@ -33,6 +37,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.packed_order import NO_COLUMNS, PackedColumns, PackedOrder, widest
 from tidelog.log.data.row_hashes import Seeds, row_hashes
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -47,12 +52,14 @@ _LOGGER = logger(__name__)
 KEYS_FOLDER = "_tidelog/keys"
 ENDING = ".run"
 BLOCK = 512
-_MAGIC = b"tidekey1"
+_MAGIC, _MAGIC_WITH_ORDER = b"tidekey1", b"tidekey2"
 # The sizes of the blocks and of the head, the checksum of the head, and the magic.
 _TRAILER = struct.Struct("<QQI8s")
-# Runs up to this number of blocks stay in memory once they are read.
+# Runs up to this number of blocks stay in memory once they are read. The limits are for entries of so many bytes; of
+# larger ones there are fewer.
 _SMALL_BLOCKS = 16
-# The most blocks that a lookup has in memory: 64 to 96 MB.
+_ENTRY = 32
+# The most blocks that a lookup has in memory: 64 to 128 MB.
 _MOST_BLOCKS = 8192
 # The most runs of a store that are known at a time: of small ones some 200 MB.
 _MOST_OPEN = 1024
@@ -82,12 +89,16 @@ class UnusableRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IndexedKey:
-    """The key of a table whose keys are indexed: its columns, and what a run of the table says of them."""
+    """The key of a table whose keys are indexed: its columns, and what a run of the table says of them.
+
+    `order` are the columns of the table's order, if runs have them as well.
+    """
 
     table_id: str
     names: tuple[str, ...]
     columns: str
     words: int
+    order: PackedColumns = NO_COLUMNS
 
     @staticmethod
     def of(metadata: Metadata, schema: pa.Schema) -> IndexedKey | None:
@@ -104,7 +115,13 @@ class IndexedKey:
             return None
         described = [[physical_name(schema.field(name)), str(kind)] for name, kind in zip(names, kinds, strict=True)]
         is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
-        return IndexedKey(metadata.id, names, msgspec.json.encode(described).decode(), 1 if is_number else 2)
+        order = PackedColumns.of(metadata.configuration, schema)
+        return IndexedKey(metadata.id, names, msgspec.json.encode(described).decode(), 1 if is_number else 2, order)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns that a run is made of."""
+        return tuple(dict.fromkeys((*self.names, *self.order.names)))
 
     def codes(self, rows: pa.Table) -> Int64Array:
         """The codes of rows without nulls in the key: an array of `words` lines with a number for each row."""
@@ -139,7 +156,7 @@ _WRITTEN_ENTRIES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """A data file, as its action names it, and the key columns of all its rows, in their order."""
+    """A data file, as its action names it, and the columns `stored` of all its rows, one after the other."""
 
     path: str
     rows: pa.Table
@@ -147,16 +164,12 @@ class FileKeys:
 
 def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys]) -> None:
     """Write a run for some files, whose keys are in memory."""
-    parts = [_numbered(key, file.rows) for file in files]
-    codes = np.concatenate([found for found, _ in parts], axis=1)
-    positions = np.concatenate([places for _, places in parts])
-    numbers = np.repeat(np.arange(len(files), dtype=np.int32), [len(places) for _, places in parts])
-    order = np.argsort(codes[0])
+    entries = _Entries.joined([_of_file(key, number, file.rows) for number, file in enumerate(files)])
+    order = np.argsort(entries.codes[0])
     with store.create_unsynced(path) as sink:
-        run = RunFile(sink, key)
+        run = RunFile(sink, key, entries.order.widths)
         for start in range(0, len(order), _WRITTEN_ENTRIES):
-            part = order[start : start + _WRITTEN_ENTRIES]
-            run.append(codes[:, part], numbers[part], positions[part])
+            run.append(entries.take(order[start : start + _WRITTEN_ENTRIES]))
         run.end([file.path for file in files], [file.rows.num_rows for file in files])
 
 
@@ -165,36 +178,39 @@ def new_run_path(system: System) -> str:
     return f"{KEYS_FOLDER}/{system.uuid()}{ENDING}"
 
 
-def _numbered(key: IndexedKey, rows: pa.Table) -> tuple[Int64Array, np.ndarray]:
-    """The codes of the rows that have a key, and their positions."""
-    rows = rows.select(key.names)
+def _of_file(key: IndexedKey, number: int, rows: pa.Table) -> _Entries:
+    """The entries of the rows that have a key."""
     positions = np.arange(rows.num_rows, dtype=np.int32)
     for name in key.names:
         if rows[name].null_count:
             has_value = np.asarray(rows[name].is_valid())
             rows, positions = rows.filter(pa.array(has_value)), positions[has_value]
-    return key.codes(rows), positions
+    numbers = np.full(len(positions), number, dtype=np.int32)
+    return _Entries(key.codes(rows), numbers, positions, key.order.packed(rows))
 
 
 class RunFile:
-    """A run that is being written. Entries are appended in the order of their codes."""
+    """A run that is being written. Entries are appended in the order of their codes.
 
-    def __init__(self, sink: BinaryIO, key: IndexedKey) -> None:
+    `widths` are those of the columns of the order; a run without has none of them.
+    """
+
+    def __init__(self, sink: BinaryIO, key: IndexedKey, widths: tuple[int, ...]) -> None:
         self._sink = sink
         self._key = key
+        self._widths = widths
         self._rest = _Entries.none(key.words)
         self._fences: list[Int64Array] = []
         self._sums: list[int] = []
         self._size = 0
 
-    def append(self, codes: Int64Array, files: np.ndarray, positions: np.ndarray) -> None:
+    def append(self, found: _Entries) -> None:
         """Write more entries. Less than a block stays in memory."""
-        found = _Entries(codes, files, positions)
         if self._rest:
             found = _Entries.joined([self._rest, found])
         whole = len(found) // BLOCK * BLOCK
-        self._write(found.part(0, whole), BLOCK)
-        self._rest = found.part(whole, len(found))
+        self._write(found.take(slice(whole)), BLOCK)
+        self._rest = found.take(slice(whole, len(found)))
 
     def end(self, paths: Sequence[str], rows: Sequence[int]) -> None:
         """Complete the file. `paths` and `rows` are those of the data files, dead rows included."""
@@ -208,20 +224,25 @@ class RunFile:
                 "fences": pa.array([fences], pa.list_(pa.int64())),
                 "sums": pa.array([self._sums], pa.list_(pa.uint32())),
             }
-        ).replace_schema_metadata(
-            {"table": self._key.table_id, "key": self._key.columns, "block": str(BLOCK), "tail": str(len(self._rest))}
         )
+        metadata = {"table": self._key.table_id, "key": self._key.columns}
+        metadata |= {"block": str(BLOCK), "tail": str(len(self._rest))}
+        if self._widths:
+            order = list(zip(self._key.order.described, self._widths, strict=True))
+            metadata["order"] = msgspec.json.encode(order).decode()
+        head = head.replace_schema_metadata(metadata)
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_stream(buffer, head.schema) as stream:
             stream.write_table(head)
         content = buffer.getvalue().to_pybytes()
         self._sink.write(content)
-        self._sink.write(_TRAILER.pack(self._size, len(content), zlib.crc32(content), _MAGIC))
+        magic = _MAGIC_WITH_ORDER if self._widths else _MAGIC
+        self._sink.write(_TRAILER.pack(self._size, len(content), zlib.crc32(content), magic))
 
     def _write(self, entries: _Entries, block: int) -> None:
         if not entries:
             return
-        content = entries.in_blocks(block)
+        content = entries.in_blocks(block, self._widths)
         # Not a view, which would keep all codes.
         self._fences.append(entries.codes[0, ::block].copy())
         self._sums += (zlib.crc32(row) for row in content)
@@ -236,6 +257,7 @@ class _Entries:
     codes: Int64Array
     files: np.ndarray
     positions: np.ndarray
+    order: PackedOrder
 
     def __len__(self) -> int:
         return len(self.files)
@@ -243,7 +265,7 @@ class _Entries:
     @staticmethod
     def none(words: int) -> _Entries:
         numbers = np.zeros(0, dtype=np.int32)
-        return _Entries(np.zeros((words, 0), dtype=np.int64), numbers, numbers)
+        return _Entries(np.zeros((words, 0), dtype=np.int64), numbers, numbers, PackedOrder.unknown(0))
 
     @staticmethod
     def joined(parts: Sequence[_Entries]) -> _Entries:
@@ -251,32 +273,42 @@ class _Entries:
             np.concatenate([part.codes for part in parts], axis=1),
             np.concatenate([part.files for part in parts]),
             np.concatenate([part.positions for part in parts]),
+            PackedOrder.joined([part.order for part in parts]),
         )
 
-    def part(self, start: int, stop: int) -> _Entries:
-        return _Entries(self.codes[:, start:stop], self.files[start:stop], self.positions[start:stop])
+    def take(self, chosen: Any) -> _Entries:
+        """Some entries: a slice, numbers or marks of them."""
+        return _Entries(self.codes[:, chosen], self.files[chosen], self.positions[chosen], self.order.take(chosen))
 
-    def in_blocks(self, block: int) -> np.ndarray:
+    def in_blocks(self, block: int, widths: tuple[int, ...]) -> np.ndarray:
         """The bytes of each block of so many entries: an array of a line for each."""
         count = len(self) // block
-        columns = [*self.codes, self.files, self.positions]
-        return np.concatenate(
-            [np.ascontiguousarray(column).reshape(count, block).view(np.uint8) for column in columns], axis=1
-        )
+        files = np.where(self.order.is_known, self.files, ~self.files) if widths else self.files
+        columns = [*self.codes, files, self.positions]
+        parts = [np.ascontiguousarray(column).reshape(count, block).view(np.uint8) for column in columns]
+        if widths:
+            parts.append(self.order.widened(widths).content.reshape(count, -1))
+        return np.concatenate(parts, axis=1)
 
     @staticmethod
-    def of_blocks(content: np.ndarray, words: int, block: int) -> _Entries:
+    def of_blocks(content: np.ndarray, words: int, block: int, widths: tuple[int, ...]) -> _Entries:
         """The entries in blocks as `in_blocks` gives them."""
-        width = 8 * block
-        codes = np.stack(
-            [
-                np.ascontiguousarray(content[:, word * width : (word + 1) * width]).view(np.int64).ravel()
-                for word in range(words)
-            ]
-        )
-        start, half = words * width, 4 * block
-        files = np.ascontiguousarray(content[:, start : start + half]).view(np.int32).ravel()
-        return _Entries(codes, files, np.ascontiguousarray(content[:, start + half :]).view(np.int32).ravel())
+        start = 0
+
+        def column(kind: type[np.number[Any]]) -> np.ndarray:
+            nonlocal start
+            stop = start + np.dtype(kind).itemsize * block
+            found = np.ascontiguousarray(content[:, start:stop]).view(kind).ravel()
+            start = stop
+            return found
+
+        codes = np.stack([column(np.int64) for _ in range(words)])
+        files, positions = column(np.int32), column(np.int32)
+        if not widths:
+            return _Entries(codes, files, positions, PackedOrder.unknown(len(files)))
+        is_known = files >= 0
+        order = PackedOrder(widths, content[:, start:].reshape(-1, sum(widths)), is_known)
+        return _Entries(codes, np.where(is_known, files, ~files), positions, order)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -284,11 +316,12 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Rows that have one of some codes: the numbers of the code and of the file in the run, and the position."""
+    """Rows that have one of some codes: the numbers of the code and of the file in the run, the position, the order."""
 
     places: Int64Array
     files: Int64Array
     positions: Int64Array
+    order: PackedOrder
 
     @staticmethod
     def joined(parts: Sequence[Hits]) -> Hits:
@@ -298,7 +331,12 @@ class Hits:
             np.concatenate([none, *(part.places for part in parts)]),
             np.concatenate([none, *(part.files for part in parts)]),
             np.concatenate([none, *(part.positions for part in parts)]),
+            PackedOrder.joined([part.order for part in parts]),
         )
+
+
+# What reading a head raises that another program wrote.
+_UNREADABLE = (ValueError, LookupError, AttributeError, struct.error, pa.ArrowException, msgspec.MsgspecError)
 
 
 class _LocalCopy:
@@ -352,26 +390,44 @@ class KeyRun:
             self._fences: Int64Array = head["fences"].chunk(0).values.to_numpy()
             self._sums = head["sums"].chunk(0).values.to_numpy()
             self._tail = int(metadata["tail"])
-        except (ValueError, LookupError, AttributeError, struct.error, pa.ArrowException) as error:
+            self._take_order(metadata.get("order"), key.order)
+        except _UNREADABLE as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
-        self._width = BLOCK * (8 * key.words + 8)
+        self._width = BLOCK * (8 * key.words + 8 + sum(self._widths))
+        # How many times larger an entry is than the limits expect.
+        self.share = max(1.0, self._width / (_ENTRY * BLOCK))
         whole = len(self._fences) - bool(self._tail)
         has_size = blocks_size == whole * self._width + self._tail * (self._width // BLOCK)
         if not has_size or len(self.paths) != len(self.rows) or len(self._sums) != len(self._fences):
             raise UnusableRunError(self.path, f"{self._name} has other sizes than its head says")
         self._all: _Entries | None = None
-        if len(self._fences) <= _SMALL_BLOCKS:
+        if len(self._fences) * self.share <= _SMALL_BLOCKS:
             self._all = self._loaded(np.arange(len(self._fences)), source)
 
     def __len__(self) -> int:
         """How many entries it has."""
         return (len(self._fences) - bool(self._tail)) * BLOCK + self._tail
 
+    def _take_order(self, text: str | None, wanted: PackedColumns) -> None:
+        """Note which columns of an order the run has, and where those are that are wanted, if it has all of them."""
+        columns = msgspec.json.decode(text or "[]", type=list[tuple[str, int]])
+        self._widths = tuple(width for _, width in columns)
+        if min(self._widths, default=1) < 1:
+            message = "its order has no width"
+            raise ValueError(message)
+        place_of = {described: place for place, (described, _) in enumerate(columns)}
+        self._order: list[int] = []
+        if wanted.names and place_of.keys() >= {*wanted.described}:
+            self._order = [place_of[described] for described in wanted.described]
+            if not wanted.fit([self._widths[place] for place in self._order]):
+                message = "its order has other widths"
+                raise ValueError(message)
+
     def _head(self, source: Any) -> tuple[pa.Table, int]:
         size = source.size()
         trailer = _part(source, size - _TRAILER.size, _TRAILER.size)
         blocks_size, head_size, checksum, magic = _TRAILER.unpack(trailer)
-        if magic != _MAGIC or blocks_size + head_size + _TRAILER.size != size:
+        if magic not in (_MAGIC, _MAGIC_WITH_ORDER) or blocks_size + head_size + _TRAILER.size != size:
             message = "it is torn, or no run"
             raise ValueError(message)
         content = _part(source, blocks_size, head_size)
@@ -415,7 +471,7 @@ class KeyRun:
         np.add.at(marks, first, 1)
         np.add.at(marks, last + 1, -1)
         touched = np.flatnonzero(np.cumsum(marks)[:-1])
-        if len(touched) > _MOST_BLOCKS and len(order) > 1:
+        if len(touched) * self.share > _MOST_BLOCKS and len(order) > 1:
             half = len(order) // 2
             yield from self._found(codes, order[:half])
             yield from self._found(codes, order[half:])
@@ -428,7 +484,8 @@ class KeyRun:
         if self._words > 1:
             is_equal = (entries.codes[1:, chosen] == codes[1:, places]).all(axis=0)
             chosen, places = chosen[is_equal], places[is_equal]
-        yield Hits(places, entries.files[chosen].astype(np.int64), entries.positions[chosen].astype(np.int64))
+        found = entries.take(chosen)
+        yield Hits(places, found.files.astype(np.int64), found.positions.astype(np.int64), found.order)
 
     def between(self, start: int | None, stop: int | None) -> _Entries:
         """The entries with codes from `start` on, and below `stop`, by their first words. Raises UnusableRunError."""
@@ -437,7 +494,12 @@ class KeyRun:
         found = self._blocks(np.arange(first, last))
         begin = 0 if start is None else int(np.searchsorted(found.codes[0], start, "left"))
         end = len(found) if stop is None else int(np.searchsorted(found.codes[0], stop, "left"))
-        return found.part(begin, end)
+        return found.take(slice(begin, end))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of the columns of the order, if it has them."""
+        return tuple(self._widths[place] for place in self._order)
 
     @property
     def fences(self) -> Int64Array:
@@ -448,7 +510,7 @@ class KeyRun:
         if self._all is not None and len(touched) < len(self._fences):
             chosen = (touched.reshape(-1, 1) * BLOCK + np.arange(BLOCK)).ravel()
             chosen = chosen[chosen < len(self)]
-            return _Entries(self._all.codes[:, chosen], self._all.files[chosen], self._all.positions[chosen])
+            return self._all.take(chosen)
         return self._loaded(touched) if self._all is None else self._all
 
     def _loaded(self, touched: Int64Array, source: Any = None) -> _Entries:
@@ -461,8 +523,13 @@ class KeyRun:
         else:
             source = self._source(len(pieces)) if source is None else source
             parts = [self._checked(source, *piece) for piece in pieces]
-        entries = [_Entries.of_blocks(content, self._words, length) for content, length in parts]
+        entries = [self._entries(content, length) for content, length in parts]
         return _Entries.joined(entries) if entries else _Entries.none(self._words)
+
+    def _entries(self, content: np.ndarray, block: int) -> _Entries:
+        entries = _Entries.of_blocks(content, self._words, block, self._widths)
+        order = entries.order.select(self._order) if self._order else PackedOrder.unknown(len(entries))
+        return replace(entries, order=order)
 
     def _source(self, ranges: int) -> Any:
         try:
@@ -597,12 +664,11 @@ def merge_runs(
         numbers.append(np.where(own, first + np.cumsum(own) - 1, -1))
         first += int(own.sum())
     with store.create(path) as sink:
-        merged = RunFile(sink, key)
+        merged = RunFile(sink, key, widest([run.widths for run in runs]))
         for start, stop in _ranges(runs):
             parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
             entries = _Entries.joined(parts)
-            order = np.argsort(entries.codes[0])
-            merged.append(entries.codes[:, order], entries.files[order], entries.positions[order])
+            merged.append(entries.take(np.argsort(entries.codes[0])))
             yield
         paths = [
             path for run, own in zip(runs, kept, strict=True) for path in run.paths.filter(pa.array(own)).to_pylist()
@@ -613,12 +679,11 @@ def merge_runs(
 def _ranges(runs: Sequence[KeyRun]) -> Iterator[tuple[int | None, int | None]]:
     """Ranges of codes with about as many entries each, from one code (None: all) up to the next."""
     fences = np.sort(np.concatenate([run.fences for run in runs]))
-    step = _MERGED_ENTRIES // BLOCK
+    step = max(1, int(_MERGED_ENTRIES // BLOCK / max(run.share for run in runs)))
     cuts = np.unique(fences[step::step]).tolist()
     yield from zip([None, *cuts], [*cuts, None], strict=True)
 
 
 def _kept(entries: _Entries, number: Int64Array) -> _Entries:
     files = number[entries.files]
-    is_kept = files >= 0
-    return _Entries(entries.codes[:, is_kept], files[is_kept].astype(np.int32), entries.positions[is_kept])
+    return replace(entries, files=files.astype(np.int32)).take(files >= 0)

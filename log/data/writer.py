@@ -110,7 +110,7 @@ class NewFile:
         """
         assert self._sink is not None, "the file has ended"
         if self._key is not None:
-            self._keys.append(rows.select([name for name in self._key.names if name in rows.column_names]))
+            self._keys.append(rows.select([name for name in self._key.stored if name in rows.column_names]))
             self._num_rows += rows.num_rows
         physical = to_physical(without_void(rows), self._schema)
         tracked = [name for name in self._tracked if name in physical.column_names]
@@ -153,11 +153,11 @@ class NewFile:
         )
 
     def keys(self) -> FileKeys:
-        """The keys of the rows, in a table that has an index of them."""
+        """What a run needs of the rows, in a table that has an index of their keys."""
         assert self._key is not None, "there is no index"
         inside = pa.concat_tables(self._keys)
         columns = {name: inside[name] for name in inside.column_names}
-        for name in self._key.names:
+        for name in self._key.stored:
             if name in self._partition_columns:
                 field = self._schema.field(name)
                 value = partition_values.from_text(self._values.get(physical_name(field)), field.type)

@@ -157,7 +157,7 @@ class _Merge(KeyMatcher):
     def _rows(self, *, whole: bool) -> Iterator[_Found]:
         keyed = self._source.keyed
         if not whole:
-            for add, positions, places, row_ids in self.found():
+            for add, positions, places, row_ids, _ in self.found():
                 yield _Found(add, keyed[places], positions, row_ids, self.whole_rows(add, BitMap64(positions)))
             return
         for add in files.to_adds(self._state.files().adds):

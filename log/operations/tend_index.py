@@ -167,9 +167,9 @@ def _written(store: Store, system: System, key: IndexedKey, files: Sequence[File
 
 
 def _keys_of(store: Store, file: DataFile, key: IndexedKey, state: LogState) -> FileKeys | None:
-    """The keys of all rows of a file, dead ones included; None if it cannot be read."""
+    """What a run needs of all rows of a file, dead ones included; None if it cannot be read."""
     table = columns_of(state.head.metadata, store.url)
-    schema = pa.schema([table.field(name).with_nullable(True) for name in key.names])  # noqa: FBT003 - pyarrow's signature
+    schema = pa.schema([table.field(name).with_nullable(True) for name in key.stored])  # noqa: FBT003 - pyarrow's signature
     whole = msgspec.structs.replace(file, deletion_vector=None)
     try:
         return FileKeys(file.path, pa.Table.from_batches(read_batches(store, whole, schema), schema))

@@ -23,6 +23,7 @@ from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.conform import match_names
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.packed_order import PackedColumns, PackedOrder
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format import commit_info
@@ -148,15 +149,22 @@ def with_kept_ids(rows: pa.Table, tracked: Sequence[pa.Field], row_ids: Int64Arr
 
 
 class Matches(NamedTuple):
-    """The rows of a file that have one of some keys: their positions, the indices of their keys, and their row ids."""
+    """The rows of a file that have one of some keys: their positions, the indices of their keys, and their row ids.
+
+    `order` has the columns of the table's order, as far as its index knows them.
+    """
 
     add: AddFile
     positions: Int64Array
     places: Int64Array
     row_ids: Int64Array
+    order: PackedOrder | None = None
 
     def only(self, numbers: Int64Array) -> Matches:
-        """The rows of some keys: those that have a number from 0 on in `numbers`, which are their new indices."""
+        """The rows of some keys: those that have a number from 0 on in `numbers`, which are their new indices.
+
+        The order is left out.
+        """
         chosen = numbers[self.places] >= 0
         return Matches(self.add, self.positions[chosen], numbers[self.places[chosen]], self.row_ids[chosen])
 
@@ -261,7 +269,7 @@ class KeyMatcher(RowMatcher):
             if self._id_field:
                 rows = self.read(found.add, pa.schema(self._id_field), BitMap64(found.positions))
                 row_ids = np.concatenate([self._row_ids(pa.Table.from_batches([batch])) for _, batch in rows])
-            yield Matches(found.add, found.positions, found.places, row_ids)
+            yield Matches(found.add, found.positions, found.places, row_ids, found.order)
         yield from self.scanned(files.filter(pa.array(is_left)))
 
     def located(self, files: pa.Table) -> tuple[list[Located], BoolArray]:
@@ -315,18 +323,45 @@ class KeyMatcher(RowMatcher):
 
     def ordered(self, records: pa.Table, is_delete: BoolArray) -> Ordered:
         """Decide which of the records of the keys, with the columns of an order, have an effect."""
-        found = [(matches, self.columns_of(matches, records.column_names)) for matches in self.found()]
-        return self.decided(records, is_delete, found)
+        matches = list(self.found())
+        return self.decided(records, is_delete, matches, list(self._in_order(matches, records.column_names)))
 
-    def decided(self, records: pa.Table, is_delete: BoolArray, found: Sequence[tuple[Matches, pa.Table]]) -> Ordered:
+    def decided(
+        self, records: pa.Table, is_delete: BoolArray, matches: Sequence[Matches], found: Sequence[FoundRows]
+    ) -> Ordered:
         """The same, with all rows that have one of the keys, and the columns of the order of each."""
         order = UpsertOrder(self._state, self._writer, self._keys, records.column_names, merges=not self._is_part)
-        matches = [own for own, _ in found]
-        decision = order.decide(records, is_delete, [FoundRows(own.places, columns) for own, columns in found])
+        decision = order.decide(records, is_delete, found)
         newer = [match.only(numbered(~decision.wins)) for match in matches]
         older = [match.only(numbered(decision.wins)) for match in matches]
         kept = [self.keeping(match.add, match.positions) for match in newer if len(match.places)]
         return Ordered(decision, [match for match in older if len(match.places)], kept)
+
+    def _in_order(self, matches: Sequence[Matches], names: Sequence[str]) -> Iterator[FoundRows]:
+        """The columns of an order of rows that were found: what the index knows, and the rest from the files."""
+        indexed = self._indexed_order(names)
+        known: list[tuple[Int64Array, PackedOrder]] = []
+        for own in matches:
+            is_left = np.ones(len(own.places), dtype=bool)
+            if indexed is not None and own.order is not None:
+                is_left = ~own.order.is_known
+                known.append((own.places[~is_left], own.order.take(~is_left)))
+            if is_left.any():
+                rest = own._replace(positions=own.positions[is_left], places=own.places[is_left])
+                yield FoundRows(rest.places, self.columns_of(rest, names))
+        if indexed is not None and known:
+            packed = PackedOrder.joined([order for _, order in known])
+            yield FoundRows(np.concatenate([places for places, _ in known]), indexed.unpacked(packed).select(names))
+
+    def _indexed_order(self, names: Sequence[str]) -> PackedColumns | None:
+        """The columns of the order that the table's index has, if these are among them."""
+        key = self._writer.indexed_key
+        return key.order if key is not None and set(names) <= set(key.order.names) else None
+
+    def order_of(self, found: Located, names: Sequence[str]) -> pa.Table | None:
+        """The columns of an order of rows from the index; None if it does not know those of all of them."""
+        indexed = self._indexed_order(names)
+        return indexed.unpacked(found.order).select(names) if indexed and found.order.is_known.all() else None
 
     def columns_of(self, matches: Matches, names: Sequence[str]) -> pa.Table:
         """Some columns of rows that were found."""
@@ -372,7 +407,7 @@ class _Upsert(KeyMatcher):
     def deletes(self) -> list[RowDelete]:
         """Stage deleting the matching rows, file by file."""
         deletes = []
-        for add, positions, places, row_ids in self.found() if self._matches is None else self._matches:
+        for add, positions, places, row_ids, _ in self.found() if self._matches is None else self._matches:
             rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
             self._new_rows_follow.append(self.pairs.followed(places, row_ids))
             self._old_rows.append(rows)

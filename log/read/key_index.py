@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.key_runs import Hits, IndexedKey, KeyRun, UnusableRunError, forget, listed_runs, open_runs
+from tidelog.log.data.packed_order import PackedOrder
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.files import FileValues, to_adds
@@ -33,7 +34,8 @@ class Located(NamedTuple):
     """The live rows of a file that have one of some keys.
 
     `place` is that of the file among those asked about, `places` are the numbers of the keys, and `rows` counts the
-    file's rows, dead ones included. Positions are in order.
+    file's rows, dead ones included. Positions are in order. `order` has the columns of the table's order, as far as the
+    index knows them.
     """
 
     place: int
@@ -41,6 +43,7 @@ class Located(NamedTuple):
     positions: Int64Array
     places: Int64Array
     rows: int
+    order: PackedOrder
 
 
 class KeyIndex:
@@ -110,25 +113,32 @@ class KeyIndex:
             place_of[number_of[own]] = own
             files = place_of[hits.files]
             is_wanted = files >= 0
-            found.append(Hits(hits.places[is_wanted], files[is_wanted], hits.positions[is_wanted]))
+            order = hits.order.take(is_wanted)
+            found.append(Hits(hits.places[is_wanted], files[is_wanted], hits.positions[is_wanted], order))
         return Hits.joined(found)
 
     def _located(self, files: pa.Table, hits: Hits, rows_of: Int64Array) -> list[Located]:
         if not len(hits.files):
             return []
         order = np.lexsort((hits.positions, hits.files))
-        found, starts = np.unique(hits.files[order], return_index=True)
-        adds = to_adds(files.take(pa.array(found)))
+        numbers, starts = np.unique(hits.files[order], return_index=True)
+        adds = to_adds(files.take(pa.array(numbers)))
         located = []
-        for place, add, chosen in zip(found.tolist(), adds, np.split(order, starts[1:]), strict=True):
-            positions, places = hits.positions[chosen], hits.places[chosen]
-            if add.deletion_vector is not None:
-                dead = read_dead_rows(self._store, add.deletion_vector) & BitMap64(positions)
-                is_live = ~np.isin(positions, np.fromiter(dead, dtype=np.int64, count=len(dead)))
-                positions, places = positions[is_live], places[is_live]
-            if len(positions):
-                located.append(Located(place, add, positions, places, int(rows_of[place])))
+        for place, add, own in zip(numbers.tolist(), adds, np.split(order, starts[1:]), strict=True):
+            chosen = self._alive(add, own, hits.positions)
+            if len(chosen):
+                known = hits.order.take(chosen)
+                rows = int(rows_of[place])
+                located.append(Located(place, add, hits.positions[chosen], hits.places[chosen], rows, known))
         return located
+
+    def _alive(self, add: AddFile, chosen: Int64Array, positions: Int64Array) -> Int64Array:
+        """Those of the chosen rows of a file that are not in its deletion vector."""
+        if add.deletion_vector is None:
+            return chosen
+        own = positions[chosen]
+        dead = read_dead_rows(self._store, add.deletion_vector) & BitMap64(own)
+        return chosen[~np.isin(own, np.fromiter(dead, dtype=np.int64, count=len(dead)))]
 
 
 # Looking up keys is worth its request only if files can be left out.

@@ -44,6 +44,7 @@ from tidelog.log.operations.upsert import (
     staged_upsert,
     with_kept_ids,
 )
+from tidelog.log.operations.upsert_order import FoundRows
 from tidelog.log.read.keys import Keys, keys_of_upsert, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
@@ -189,7 +190,10 @@ class SparkUpsert:
         if order:
             is_delete = np.arange(records.num_rows) >= new.num_rows
             ordered = matcher.decided(
-                records.select(order), is_delete, [(entry.matches, entry.order) for entry in found]
+                records.select(order),
+                is_delete,
+                [entry.matches for entry in found],
+                [FoundRows(entry.matches.places, entry.order) for entry in found],
             )
             wins = ordered.decision.wins
         numbers = numbered(wins)
@@ -218,16 +222,14 @@ class SparkUpsert:
         files = matcher.candidates(keys.predicate())
         located, is_left = matcher.located(files)
         found: list[Found] = []
-        if writer.tracked or order:
-            # Their ids, or the columns of the order, have to be read.
-            is_left[[entry.place for entry in located]] = True
-        else:
-            found = [
-                Found(
-                    Matches(entry.add, entry.positions, entry.places, np.full(len(entry.places), NEW_ROW)), entry.rows
-                )
-                for entry in located
-            ]
+        for entry in located:
+            columns = matcher.order_of(entry, order) if order else pa.table({})
+            if writer.tracked or columns is None:
+                # Their ids, or the columns of the order, have to be read.
+                is_left[entry.place] = True
+                continue
+            matches = Matches(entry.add, entry.positions, entry.places, np.full(len(entry.places), NEW_ROW))
+            found.append(Found(matches, entry.rows, columns))
         rest = file_parts(files.filter(pa.array(is_left)))
         return found + _flat(run(self._spark, partial(_find, head, writer, keys, order), rest))
 

@@ -37,10 +37,11 @@ SCHEMA = pa.schema(
         ("float", pa.float64()),
     ]
 )
+LONG = "é" * 40
 VALUES: dict[str, Sequence[Any]] = {
     "number": [-(2**63), -7, 0, 3, 2**63 - 1],
     "small": [-(2**15), 0, 5],
-    "text": ["", "a", "ab", "a\0b", "é" * 40],
+    "text": ["", "a", "ab", "a\0b", LONG],
     "day": [date(1, 1, 1), date(2026, 1, 31)],
     "price": [Decimal("-1.50"), Decimal("0.00"), Decimal("9999999.99")],
     "is": [True, False],
@@ -61,6 +62,7 @@ def key_of(*names: str, table_id: str = "t") -> IndexedKey:
 
 
 def table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Rows, of which values behind those of `names` are left out."""
     columns = [pa.array([row[place] for row in rows], SCHEMA.field(name).type) for place, name in enumerate(names)]
     return pa.table(columns, names=list(names))
 
@@ -69,9 +71,16 @@ def new_store() -> MemoryStore:
     return MemoryStore(f"memory://key-runs-{next(STORES)}")
 
 
-def small_run() -> tuple[MemoryStore, IndexedKey, pa.Table]:
-    store, key = new_store(), key_of("number")
-    rows = table([(number * 2,) for number in range(40)], ["number"])
+def by_order(*names: str, order: str = "day, text") -> IndexedKey:
+    """A key whose runs have the columns of an order, too."""
+    found = indexed(*names, **{"tidelog.orderBy": order})
+    assert found is not None
+    return found
+
+
+def small_run(*, is_ordered: bool = False) -> tuple[MemoryStore, IndexedKey, pa.Table]:
+    store, key = new_store(), by_order("number") if is_ordered else key_of("number")
+    rows = table([(number * 2, date(2026, 1, 1 + number % 31), "x" * number) for number in range(40)], key.stored)
     write_run(store, PATH, key, [FileKeys("a", rows.slice(0, 30)), FileKeys("b", rows.slice(30))])
     return store, key, rows
 
@@ -136,9 +145,10 @@ def test_a_run_of_another_table_or_key_is_not_used() -> None:
     assert len(open_runs(store, key)) == 1
 
 
-def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, *, is_ordered: bool) -> None:
     monkeypatch.setattr(key_runs, "BLOCK", 16)
-    store, key, rows = small_run()
+    store, key, rows = small_run(is_ordered=is_ordered)
     content = store.read(PATH)
     codes = key.codes(rows)
     for place in range(len(content)):
@@ -209,27 +219,134 @@ def test_a_run_in_an_object_store_is_copied_for_a_lookup_of_many_keys(monkeypatc
     assert store.requests > copied + 100, "there is no room for another copy"
 
 
-@pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "types"])
-def test_a_head_that_another_program_wrote_is_not_believed(lacks: str) -> None:
-    store, key, _ = small_run()
-    content = store.read(PATH)
+def head_of(content: bytes) -> tuple[int, pa.Table, bytes]:
+    """How large the blocks of a run are, its head, and the magic."""
     blocks, head_size, _, magic = key_runs._TRAILER.unpack(content[-key_runs._TRAILER.size :])
-    head = pa.ipc.open_stream(content[blocks : blocks + head_size]).read_all()
+    return blocks, pa.ipc.open_stream(content[blocks : blocks + head_size]).read_all(), magic
+
+
+def with_head(blocks: bytes, head: pa.Table, metadata: dict[bytes, bytes], magic: bytes) -> MemoryStore:
+    """A store with a run of these blocks and this head."""
+    changed = pa.BufferOutputStream()
+    with pa.ipc.new_stream(changed, head.schema.with_metadata(metadata)) as stream:
+        stream.write_table(head.replace_schema_metadata(metadata))
+    text = changed.getvalue().to_pybytes()
+    store = new_store()
+    trailer = key_runs._TRAILER.pack(len(blocks), len(text), zlib.crc32(text), magic)
+    store.put_if_absent(PATH, blocks + text + trailer)
+    return store
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "types"])
+def test_a_head_that_another_program_wrote_is_not_believed(lacks: str, *, is_ordered: bool) -> None:
+    store, key, _ = small_run(is_ordered=is_ordered)
+    content = store.read(PATH)
+    blocks, head, magic = head_of(content)
     metadata = {name: text for name, text in head.schema.metadata.items() if name != lacks.encode()}
     if lacks == "types":
         head = pa.table({name: [1] for name in head.column_names})
     elif lacks != "tail":
         head = head.drop_columns([lacks])
-    changed = pa.BufferOutputStream()
-    with pa.ipc.new_stream(changed, head.schema.with_metadata(metadata)) as stream:
-        stream.write_table(head.replace_schema_metadata(metadata))
-    text = changed.getvalue().to_pybytes()
-    trailer = key_runs._TRAILER.pack(blocks, len(text), zlib.crc32(text), magic)
-    other = new_store()
-    other.put_if_absent(PATH, content[:blocks] + text + trailer)
+    other = with_head(content[:blocks], head, metadata, magic)
     with pytest.raises(UnusableRunError):
         KeyRun(other, PATH, key)
     assert open_runs(other, key) == []
+
+
+# --- the columns of an order ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("names", [("number",), ("text", "small")])
+@pytest.mark.parametrize("order", ["small", "day, price", "text", "number, text"])
+def test_a_lookup_knows_the_order_of_rows(names: tuple[str, ...], order: str) -> None:
+    randomness = random.Random(f"{seed()}{names}{order}")
+    key = by_order(*names, order=order)
+    for _ in range(10):
+        rows = [
+            [tuple(randomness.choice([*VALUES[name], None]) for name in key.stored) for _ in range(count)]
+            for count in (randomness.randrange(40), 1, randomness.randrange(3))
+        ]
+        store = new_store()
+        write_run(store, PATH, key, [FileKeys(f"f{place}", table(own, key.stored)) for place, own in enumerate(rows)])
+        (run,) = open_runs(store, key)
+        asked = list({tuple(randomness.choice(VALUES[name]) for name in names) for _ in range(6)})
+        hits = run.find(key.codes(table(asked, names)))
+        found = [rows[file][position] for file, position in zip(hits.files, hits.positions, strict=True)]
+        of_order = [tuple(row[key.stored.index(name)] for name in key.order.names) for row in found]
+        is_known = [all(value not in {None, LONG} for value in values) for values in of_order]
+        assert hits.order.is_known.tolist() == is_known
+        unpacked = key.order.unpacked(hits.order.take(hits.order.is_known)).to_pylist()
+        assert [tuple(row.values()) for row in unpacked] == [
+            values for values, known in zip(of_order, is_known, strict=True) if known
+        ]
+        assert [asked[place] for place in hits.places] == [row[: len(names)] for row in found]
+
+
+def test_a_run_without_an_order_is_that_of_an_older_tidelog() -> None:
+    """Codes, numbers of files, positions; nothing else, and the magic of before."""
+    codes, positions = np.arange(0, 20, 2, dtype=np.int64), np.arange(10, dtype=np.int32)
+    blocks = codes.tobytes() + np.zeros(10, dtype=np.int32).tobytes() + positions.tobytes()
+    columns = {"paths": [["a"]], "rows": [[10]], "fences": [[0]], "sums": [[zlib.crc32(blocks)]]}
+    kinds = [pa.string(), pa.int64(), pa.int64(), pa.uint32()]
+    lists = pa.schema([(name, pa.list_(kind)) for name, kind in zip(columns, kinds, strict=True)])
+    metadata = {b"table": b"t", b"key": b'[["number","int64"]]', b"block": b"512", b"tail": b"10"}
+    old = with_head(blocks, pa.table(columns, schema=lists), metadata, b"tidekey1")
+    rows = table([(number, None, None) for number in codes.tolist()], ["number", "day", "text"])
+    for key in (key_of("number"), by_order("number")):
+        hits = KeyRun(old, PATH, key).find(key.codes(rows))
+        assert sorted(hits.positions.tolist()) == list(range(10))
+        assert not hits.order.is_known.any()
+        store = new_store()
+        write_run(store, PATH, key, [FileKeys("a", rows)])  # all of its orders are null
+        assert store.read(PATH) == old.read(PATH)
+
+
+def test_an_older_tidelog_does_not_use_a_run_with_an_order() -> None:
+    store, _, _ = small_run(is_ordered=True)
+    assert head_of(store.read(PATH))[2] == b"tidekey2"  # it wants 1
+
+
+@pytest.mark.parametrize(
+    ("order", "is_known"),
+    [("text, day", True), ("day", True), ("text", True), ("day, text, small", False), ("small", False), ("", False)],
+)
+def test_a_run_of_another_order_has_its_rows(order: str, *, is_known: bool) -> None:
+    """After a change of the property."""
+    store, _, rows = small_run(is_ordered=True)
+    key = by_order("number", order=order) if order else key_of("number")
+    hits = KeyRun(store, PATH, key).find(key.codes(rows))
+    assert sorted(zip(hits.places, hits.files, hits.positions, strict=True)) == [
+        (place, place // 30, place % 30) for place in range(40)
+    ]
+    assert hits.order.is_known.all() if is_known else not hits.order.is_known.any()
+    if is_known:
+        found = key.order.unpacked(hits.order.take(np.argsort(hits.places)))
+        assert found.to_pylist() == rows.select(key.order.names).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "{",
+        "{}",
+        "[1]",
+        '[["day date32[day]",4]]',
+        '[["day date32[day]",0],["text string",44]]',
+        '[["day date32[day]",-4],["text string",48]]',
+        '[["day date32[day]",8],["text string",36]]',
+        '[["day date32[day]","4"],["text string",40]]',
+    ],
+)
+def test_an_order_that_another_program_wrote_is_not_believed(order: str) -> None:
+    store, key, _ = small_run(is_ordered=True)
+    content = store.read(PATH)
+    blocks, head, magic = head_of(content)
+    metadata = dict(head.schema.metadata)
+    assert metadata[b"order"] == b'[["day date32[day]",4],["text string",40]]'
+    with pytest.raises(UnusableRunError):
+        KeyRun(with_head(content[:blocks], head, {**metadata, b"order": order.encode()}, magic), PATH, key)
 
 
 def test_a_run_that_was_deleted_is_not_there() -> None:

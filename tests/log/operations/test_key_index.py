@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.log.faults import Around
 from tests.log.operations.changing_rows import FEED_ON, VECTORS_OFF, bag
 from tests.log.row_tracking import TRACKING, tracked_table
-from tests.log.support import memory_store, new_table, put_foreign
+from tests.log.support import live_files, memory_store, new_table, put_foreign
 from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.commit.result import committed
-from tidelog.log.data.key_runs import ENDING, KEYS_FOLDER, FileKeys, IndexedKey, write_run
+from tidelog.log.data.key_runs import (
+    ENDING,
+    KEYS_FOLDER,
+    FileKeys,
+    IndexedKey,
+    merge_runs,
+    open_runs,
+    write_run,
+)
+from tidelog.log.data.packed_order import NO_COLUMNS
 from tidelog.log.data.reader import read_batches
+from tidelog.log.data.tombstones import WRITTEN_MS, read_tombstones, tombstone_columns
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.loader import load
+from tidelog.log.state.tombstones import tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM
 
 SCHEMA = pa.schema([("k", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
 BY_NUMBER, BY_BOTH = {"tidelog.primaryKey": "k"}, {"tidelog.primaryKey": "part, k"}
+BY_ORDER = {"tidelog.orderBy": "v"}
 TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "one number": (BY_NUMBER, []),
     "two columns": (BY_BOTH, []),
@@ -40,6 +58,9 @@ TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "copies": ({**BY_NUMBER, **VECTORS_OFF}, []),
     "row ids": ({**BY_NUMBER, **TRACKING}, []),
     "mapped": (BY_BOTH, ["part"]),
+    "an order": ({**BY_NUMBER, **BY_ORDER}, []),
+    "an order by a partition": ({**BY_NUMBER, "tidelog.orderBy": "part, v"}, ["part"]),
+    "an order, mapped": ({**BY_BOTH, **BY_ORDER}, ["part"]),
 }
 
 
@@ -49,7 +70,7 @@ def made(kind: str, *, is_indexed: bool) -> Table:
     if kind == "row ids":
         return tracked_table(schema=SCHEMA, properties=properties)
     table = new_table(memory_store(), SCHEMA, partition_by=partition_by, properties=properties)
-    if kind == "mapped":
+    if "mapped" in kind:
         put_foreign(table, *mapped(load(table.store).head.metadata))
     return table.refresh()
 
@@ -69,7 +90,8 @@ def mapped(old: Metadata) -> tuple[Metadata, Protocol]:
 
 def some_rows(randomness: random.Random, count: int) -> list[dict[str, Any]]:
     """Rows with distinct keys."""
-    found = {(randomness.randrange(60), randomness.choice("ab")): randomness.randrange(100) for _ in range(count)}
+    values = [None, *range(20)] * 2 + [*range(100)]
+    found = {(randomness.randrange(60), randomness.choice("ab")): randomness.choice(values) for _ in range(count)}
     one_part = {key: (part, value) for (key, part), value in found.items()}
     return [{"k": key, "part": part, "v": value} for key, (part, value) in one_part.items()]
 
@@ -96,16 +118,35 @@ def write_without_a_commit(table: Table, randomness: random.Random) -> None:
     table.begin().insert(some_rows(randomness, 5))
 
 
+def forget_an_order(table: Table, _: random.Random) -> None:
+    """Write the runs again as an older tidelog did."""
+    key = IndexedKey.of(load(table.store).head.metadata, SCHEMA)
+    assert key is not None
+    for run in open_runs(table.store, plain := replace(key, order=NO_COLUMNS)):
+        every = np.ones(len(run.rows), dtype=bool)
+        path = f"{run.path.removesuffix(ENDING)}-old{ENDING}"
+        for _ in merge_runs(table.store, path, plain, [run], [every]):
+            pass
+        table.store.delete(run.path)
+
+
 def tend(table: Table, _: random.Random) -> None:
     finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
 
 
-MISCHIEF: list[Callable[[Table, random.Random], None]] = [lose_a_run, damage_a_run, write_without_a_commit, tend, tend]
+MISCHIEF: list[Callable[[Table, random.Random], None]] = [
+    lose_a_run,
+    damage_a_run,
+    write_without_a_commit,
+    forget_an_order,
+    tend,
+    tend,
+]
 
 
 def step(table: Table, randomness: random.Random) -> None:
     """One operation, the same for the same state of `randomness`."""
-    kind = randomness.choice(["upsert"] * 5 + ["delete", "update", "minor", "major", "restore", "insert"])
+    kind = randomness.choice(["upsert"] * 5 + ["delete", "update", "minor", "major", "restore", "insert", "order"])
     given = some_rows(randomness, randomness.choice([1, 5, 25]))
     if kind == "upsert":
         table.upsert(given, delete_where=randomness.choice([None, "v < 30"]))
@@ -115,10 +156,26 @@ def step(table: Table, randomness: random.Random) -> None:
         table.delete(f"v < {randomness.randrange(40)}")
     elif kind == "update":
         table.update(f"v > {randomness.randrange(100)}", {"v": "v + 1"})
+    elif kind == "order" and "tidelog.orderBy" in table.properties:
+        table.set_properties({"tidelog.orderBy": randomness.choice(["v", "part, v", "V, k"])})
     elif kind in {"minor", "major"}:
         table.compact(kind)
-    elif table.version > 3:
+    elif kind == "restore" and table.version > 3:
         table.restore(version=randomness.randrange(1, table.version))
+
+
+def tombstones(table: Table) -> list[dict[str, Any]]:
+    """The keys that were deleted, and the orders of the records that did it."""
+    head = load(table.store).head
+    metadata = head.metadata
+    names = metadata.configuration["tidelog.primaryKey"].split(", ")
+    name_of = {physical_name(field): field.name for field in columns_of(metadata, table.store.url)}
+    found = []
+    for file in tombstones_of(table.store, head):
+        columns = tombstone_columns(metadata, table.store.url, names, [name_of[name] for name in file.order])
+        for rows in read_tombstones(table.store, file, columns):
+            found += rows.drop_columns([WRITTEN_MS]).to_pylist()
+    return sorted(found, key=repr)
 
 
 @pytest.mark.parametrize("mischief", [False, True])
@@ -140,6 +197,8 @@ def test_an_index_changes_no_rows(kind: str, *, mischief: bool) -> None:
             by_key = [{name: row[name] for name in table.properties["tidelog.primaryKey"].split(", ")} for row in asked]
             with_index, without = (bag(table.get(by_key)) for table in tables)
             assert with_index == without, (chosen, place)
+            buried = [tombstones(table) for table in tables]
+            assert buried[0] == buried[1], (chosen, place)
         with_index, without = (bag(table.changes(mode="cdc").to_arrow()) for table in tables)
         assert with_index == without, chosen
         assert not runs(tables[1].store)
@@ -238,6 +297,107 @@ def test_an_upsert_opens_no_data_file(watched: tuple[Table, _Watched]) -> None:
     assert [path for path in store.opened if path.endswith(".parquet")] == []
     assert sorted(table.scan(where="k IN (2, 3, 10)").to_arrow()["v"].to_pylist()) == [2, 3, 10]
     assert table.scan().count() == 51
+
+
+# --- the order --------------------------------------------------------------------------------------------------------
+
+ASCENDING: dict[pa.DataType, list[Any]] = {
+    pa.int64(): [-(2**63), -1, 2**63 - 1],
+    pa.int16(): [-(2**15), 0, 2**15 - 1],
+    pa.date32(): [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)],
+    pa.timestamp("us", "UTC"): [datetime(year, 1, 1, 5, 7, 9, 11, UTC) for year in (1, 1969, 9999)],
+    pa.timestamp("us"): [datetime(year, 1, 1, 5, 7, 9, 11) for year in (1, 1969, 9999)],  # noqa: DTZ001
+    pa.float64(): [-math.inf, 0.0, math.nan],
+    pa.decimal128(9, 2): [Decimal("-9999999.99"), Decimal("0.01"), Decimal("0.10")],
+    pa.string(): ["", "10", "9é"],
+    pa.binary(): [b"", b"\0", b"\xff"],
+}
+
+
+def opened(store: _Watched) -> list[str]:
+    """The data files that were opened since the last call."""
+    found = [path for path in store.opened if path.endswith(".parquet") and not path.startswith("_tidelog")]
+    store.opened.clear()
+    return found
+
+
+def of_kind(kind: pa.DataType, order: str = "at") -> tuple[Table, _Watched]:
+    schema = pa.schema([("k", pa.int64()), ("at", kind), ("n", pa.int32()), ("v", pa.string())])
+    made = new_table(memory_store(), schema, properties={**BY_NUMBER, "tidelog.orderBy": order})
+    store = _Watched(made.store)
+    return Table(store, load(store)), store
+
+
+def outdated(table: Table, *rows: dict[str, Any], **more: Any) -> int:
+    done = table.upsert(list(rows), **{"delete_where": "v = 'gone'", **more})
+    return int(done.metrics["numSourceRowsOutdated"])
+
+
+@pytest.mark.parametrize("kind", ASCENDING, ids=str)
+def test_an_upsert_by_an_order_opens_no_data_file(kind: pa.DataType) -> None:
+    table, store = of_kind(kind)
+    low, middle, high = ASCENDING[kind]
+    table.insert([{"k": key, "at": middle, "v": "old"} for key in range(5)])
+    late = {"at": low, "v": "late"}
+    assert outdated(table, {"k": 0, **late}, {"k": 1, "at": high, "v": "new"}, {"k": 2, **late}) == 2
+    assert outdated(table, {"k": 3, "at": middle, "v": "same"}, {"k": 4, "at": high, "v": "gone"}) == 0
+    assert outdated(table, {"k": 1, "at": middle, "v": "late"}, {"k": 4, **late}) == 2
+    tend(table, random.Random(0))
+    assert outdated(table, {"k": 1, "at": middle, "v": "late"}, {"k": 3, **late}) == 2
+    assert opened(store) == []
+    found = {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {0: "old", 1: "new", 2: "old", 3: "same"}
+
+
+def test_an_order_of_two_columns_is_in_the_index() -> None:
+    table, store = of_kind(pa.date32(), "at, N")
+    day, next_day = date(2026, 1, 1), date(2026, 1, 2)
+    table.insert([{"k": key, "at": day, "n": 5, "v": ""} for key in range(4)])
+    given = [(day, 4), (day, 6), (next_day, -9), (date(2025, 1, 1), 9)]
+    assert outdated(table, *({"k": key, "at": at, "n": n, "v": ""} for key, (at, n) in enumerate(given))) == 2
+    assert outdated(table, {"k": 1, "at": day, "n": 5, "v": ""}, order_by="n") == 1
+    assert outdated(table, {"k": 2, "at": day, "n": 5, "v": ""}, order_by=["n", "at"]) == 0
+    assert opened(store) == []
+    assert outdated(table, {"k": 1, "at": day, "n": 5, "v": "a"}, order_by=["v", "at"]) == 0
+    assert opened(store), "v is not in the index"
+
+
+def test_orders_that_the_index_does_not_know_are_read() -> None:
+    table, store = of_kind(pa.string())
+    table.insert([{"k": 0, "at": None, "v": ""}, {"k": 1, "at": "b", "v": ""}, {"k": 2, "at": "b" * 99, "v": ""}])
+    (first,) = live_files(table)
+    table.insert([{"k": 3, "at": "b", "v": ""}])
+    assert outdated(table, *({"k": key, "at": "a", "v": ""} for key in (1, 3))) == 2
+    assert opened(store) == []
+    assert outdated(table, *({"k": key, "at": "b", "v": ""} for key in range(4))) == 1
+    assert opened(store) == [first.path]
+
+
+def test_an_order_that_is_declared_later_is_in_the_runs_that_come_then() -> None:
+    table, store = of_kind(pa.int64(), "n")
+    table.insert([{"k": key, "at": 5, "n": 5, "v": ""} for key in range(4)])
+    table.set_properties({"tidelog.orderBy": "at"})
+    assert outdated(table, {"k": 0, "at": 4, "v": ""}, {"k": 1, "at": 6, "v": ""}) == 1
+    assert len(opened(store)) == 1
+    assert outdated(table, {"k": 1, "at": 5, "v": ""}) == 1
+    assert opened(store) == []
+    for path in runs(store):
+        store.delete(path)
+    tend(table, random.Random(0))
+    opened(store)
+    assert outdated(table, {"k": 0, "at": 4, "v": ""}, {"k": 3, "at": 6, "v": ""}) == 1
+    assert opened(store) == []
+
+
+def test_partial_columns_read_only_the_rows_that_they_change() -> None:
+    table, store = of_kind(pa.int64())
+    table.insert([{"k": key, "at": 5, "v": "old"} for key in range(3)])
+    partial = {"columns": "partial", "delete_where": None}
+    assert outdated(table, {"k": 0, "at": 4}, **partial) == 1
+    assert opened(store) == []
+    assert outdated(table, {"k": 0, "at": 6}, {"k": 1, "at": 4}, **partial) == 1
+    assert len(opened(store)) == 1
+    assert table.get([{"k": 0}], ["at", "v"]).to_pylist() == [{"at": 6, "v": "old"}]
 
 
 def test_a_change_by_a_key_opens_the_file_of_the_key(watched: tuple[Table, _Watched]) -> None:

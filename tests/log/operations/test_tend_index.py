@@ -87,6 +87,43 @@ def table_codes(keys: range) -> Any:
     return key.codes(pa.table({"k": pa.array(keys, pa.int64())}))
 
 
+def test_a_merge_keeps_the_orders_that_its_runs_have(
+    table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of several lengths, runs from before the order was declared, and a null."""
+    monkeypatch.setattr(key_runs, "BLOCK", 4)
+    monkeypatch.setattr(key_runs, "_MERGED_ENTRIES", 8)
+    table.insert(rows(*range(10)))
+    table.set_properties({"tidelog.orderBy": "v"})
+    table.insert(rows(*range(1000, 1010)))
+    table.insert([{"k": number, "v": None} for number in range(20, 30)])
+    table.insert([{"k": number, "v": "x" * (number + 30)} for number in range(30, 40)])
+    assert tended(table, clock) == IndexReport(merged=4, runs=1)
+    (run,) = index(table)
+    key = IndexedKey.of(load(table.store).head.metadata, SCHEMA)
+    assert key is not None
+    asked = [*range(10), *range(1000, 1010), *range(20, 40)]
+    hits = run.find(key.codes(pa.table({"k": asked})))
+    order = hits.order.take(hits.order.is_known)
+    known = [asked[place] for place in hits.places[hits.order.is_known]]
+    assert dict(zip(known, key.order.unpacked(order)["v"].to_pylist(), strict=True)) == {
+        **{number: str(number) for number in range(1000, 1010)},
+        **{number: "x" * (number + 30) for number in range(30, 34)},
+    }
+    assert sorted(asked[place] for place in hits.places) == sorted(asked)
+
+
+def test_files_are_covered_with_their_orders(table: Table, clock: Clock) -> None:
+    table.insert(rows(1, 2, 3))
+    table.set_properties({"tidelog.orderBy": "v"})
+    for path in run_paths(table.store):
+        table.store.delete(path)
+    assert tended(table, clock) == IndexReport(covered=1, runs=1)
+    (run,) = index(table)
+    assert run.widths == (2,)
+    assert run.find(table_codes(range(4))).order.is_known.tolist() == [True] * 3
+
+
 def test_a_merge_leaves_out_files_that_are_not_live(table: Table, clock: Clock) -> None:
     for key in range(3):
         table.insert(rows(key))
