@@ -125,7 +125,7 @@ def forget_an_order(table: Table, _: random.Random) -> None:
     for run in open_runs(table.store, plain := replace(key, order=NO_COLUMNS)):
         every = np.ones(len(run.rows), dtype=bool)
         path = f"{run.path.removesuffix(ENDING)}-old{ENDING}"
-        for _ in merge_runs(table.store, path, plain, [run], [every]):
+        for _piece in merge_runs(table.store, path, plain, [run], [every]):
             pass
         table.store.delete(run.path)
 
@@ -321,9 +321,10 @@ def opened(store: _Watched) -> list[str]:
     return found
 
 
-def of_kind(kind: pa.DataType, order: str = "at") -> tuple[Table, _Watched]:
+def of_kind(kind: pa.DataType, order: str = "at", *partitions: str) -> tuple[Table, _Watched]:
     schema = pa.schema([("k", pa.int64()), ("at", kind), ("n", pa.int32()), ("v", pa.string())])
-    made = new_table(memory_store(), schema, properties={**BY_NUMBER, "tidelog.orderBy": order})
+    properties = {**BY_NUMBER, "tidelog.orderBy": order}
+    made = new_table(memory_store(), schema, partition_by=partitions, properties=properties)
     store = _Watched(made.store)
     return Table(store, load(store)), store
 
@@ -349,8 +350,9 @@ def test_an_upsert_by_an_order_opens_no_data_file(kind: pa.DataType) -> None:
     assert found == {0: "old", 1: "new", 2: "old", 3: "same"}
 
 
-def test_an_order_of_two_columns_is_in_the_index() -> None:
-    table, store = of_kind(pa.date32(), "at, N")
+@pytest.mark.parametrize("partitions", [[], ["at"]])
+def test_an_order_of_two_columns_is_in_the_index(partitions: list[str]) -> None:
+    table, store = of_kind(pa.date32(), "at, N", *partitions)
     day, next_day = date(2026, 1, 1), date(2026, 1, 2)
     table.insert([{"k": key, "at": day, "n": 5, "v": ""} for key in range(4)])
     given = [(day, 4), (day, 6), (next_day, -9), (date(2025, 1, 1), 9)]

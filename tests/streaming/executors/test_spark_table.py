@@ -21,13 +21,18 @@ from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.executors.twins import Twins, check_upserts, check_upserts_with_an_order, filled, frame_of
 from tidelog.log import Table
+from tidelog.log.cleanup.pieces import finished
 from tidelog.log.data.key_runs import IndexedKey, open_runs, run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Protocol
+from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.state.loader import load
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import SparkTable, table
+from tidelog.streaming.executors import spark_upsert
 from tidelog.streaming.executors.session import session_settings
+from tidelog.streaming.executors.tasks import FilePart, file_parts
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
 
@@ -85,6 +90,29 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
 
 def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
     check_upserts_with_an_order(twins, spark)
+
+
+def test_upserts_with_an_order_by_an_index(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks search the files without a run only; the order of the other rows is in the index."""
+    made = filled(tmp_path, "vectors")
+    made.set_properties({"tidelog.primaryKey": "k", "tidelog.orderBy": "v"})
+    finished(tend_index(made.store, load(made.store), REAL_SYSTEM))
+    searched: list[int] = []
+
+    def parts(files: pa.Table) -> list[FilePart]:
+        searched.append(files.num_rows)
+        return file_parts(files)
+
+    monkeypatch.setattr(spark_upsert, "file_parts", parts)
+    twins = Twins(spark, tmp_path, made)
+    for delete_where, shift, outdated in (("k = 5", 1, 0), ("k = 7", 0, 6)):
+        data = [{**row, "v": row["v"] + shift} for row in rows(range(4, 10))]
+        upsert = methodcaller("upsert", data, delete_where=delete_where)
+        on_spark = methodcaller("upsert", frame_of(spark, data), delete_where=delete_where)
+        assert twins.check(upsert, on_spark).metrics["numSourceRowsOutdated"] == outdated
+    assert searched == [0, 0]
 
 
 def test_upserts_by_rules_and_of_some_columns(twins: Twins, spark: SparkSession) -> None:
