@@ -41,6 +41,8 @@ WITHOUT = "without_index"
 APPEND = "append"
 # The same in the beginning, which stands beside the end; and without an order.
 EARLY, UNORDERED = "early", "without_order"
+# And with an index that has the columns of an order.
+BY_ORDER = "by_order"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
@@ -103,40 +105,57 @@ class UpsertBench:
         for rows in self._sizes.rows:
             with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
                 table = Table.open(str(tables.clone(tables.keyed(rows), Path(folder) / "table")))
+                self._order_in_index(table)
                 number = itertools.count(1000)
 
                 def newer(batch: pa.Table, table: Table = table, number: Iterator[int] = number) -> object:
                     order = pa.array(np.full(batch.num_rows, next(number)), pa.int64())
-                    return table.upsert(batch.set_column(2, "k", order), order_by="k", delete_where=_FEW)
+                    return table.upsert(batch.set_column(2, "k", order), delete_where=_FEW)
 
-                plain = partial(table.upsert, delete_where=_FEW)
+                plain = partial(table.upsert, order_by=(), delete_where=_FEW)
                 ways: dict[str, Callable[[pa.Table], object]] = {TIDELOG: newer, UNORDERED: plain}
                 found = self._in_turn(ways, rows, self._sizes.batch)
                 name = f"{self._sizes.batch:,} keys into {rows:,} rows by an order, 5 % deletions"
                 self._report.figure(name, "ms", found, peer=UNORDERED)
 
+    @staticmethod
+    def _order_in_index(table: Table) -> None:
+        """Give the table an order, and write its index again, with the order."""
+        table.set_properties({"tidelog.orderBy": "k"})
+        shutil.rmtree(Path(table.path) / KEYS_FOLDER)
+        finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
+
     def costs(self) -> None:
         """What the index costs to write, to merge and to keep."""
         rows = self._sizes.rows[min(1, len(self._sizes.rows) - 1)]
         parts = max(1, rows // tables.KEYED_FILE_ROWS)
-        spans: dict[str, list[float]] = {TIDELOG: [], WITHOUT: []}
+        ways: dict[str, tuple[bool, dict[str, object]]] = {
+            TIDELOG: (True, {}),
+            BY_ORDER: (True, {"tidelog.orderBy": "k"}),
+            WITHOUT: (False, {}),
+        }
+        spans: dict[str, list[float]] = {way: [] for way in ways}
         with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
             for repetition in range(_WARM_UP + self._sizes.slow_repetitions):
-                for engine, is_indexed in ((TIDELOG, True), (WITHOUT, False)):
+                for engine, (is_indexed, properties) in ways.items():
                     path = Path(folder) / f"{engine}-{repetition}"
                     with timed() as spent:
-                        tables.write_keyed(path, rows, parts, is_indexed=is_indexed)
+                        tables.write_keyed(path, rows, parts, is_indexed=is_indexed, properties=properties)
                     if repetition >= _WARM_UP:
                         spans[engine].append(spent["seconds"])
             medians = {engine: statistics.median(found) for engine, found in spans.items()}
             self._report.figure(f"writing {rows:,} rows in {parts} inserts", "s", medians, Goal(1.5), peer=WITHOUT)
-            written = Path(folder) / f"{TIDELOG}-0"
-            size = sum(file.stat().st_size for file in (written / KEYS_FOLDER).iterdir())
-            self._report.figure("bytes of the index for each row", "bytes", {TIDELOG: size / rows}, Goal(20, TIDELOG))
-            table = Table.open(str(written))
-            with timed() as spent:
-                finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
-            self._report.figure(f"merging the runs of {rows:,} rows", "s", {TIDELOG: spent["seconds"]})
+            sizes: dict[str, float | None] = {}
+            merges: dict[str, float | None] = {}
+            for engine in (TIDELOG, BY_ORDER):
+                written = Path(folder) / f"{engine}-0"
+                sizes[engine] = sum(file.stat().st_size for file in (written / KEYS_FOLDER).iterdir()) / rows
+                table = Table.open(str(written))
+                with timed() as spent:
+                    finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
+                merges[engine] = spent["seconds"]
+            self._report.figure("bytes of the index for each row", "bytes", sizes, Goal(20, TIDELOG))
+            self._report.figure(f"merging the runs of {rows:,} rows", "s", merges)
 
     def sink(self) -> None:
         """Micro-batches of a sink that upserts, beside those of one that appends."""
@@ -251,7 +270,7 @@ def main() -> int:
     rows = tuple(given.rows) if given.rows else Sizes.rows
     sizes = QUICK if given.quick else Sizes(rows, seconds=given.minutes * 60)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED))
+    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED, BY_ORDER))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)

@@ -265,6 +265,16 @@ def by_position_alone(original: Function) -> Function:
     return coverage
 
 
+def of_the_row_before(original: Function) -> Function:
+    """A run has the order of the row before each row."""
+
+    def packed(self: Any, rows: Any) -> Any:
+        found = original(self, rows)
+        return found.take([place - 1 for place in range(rows.num_rows)])
+
+    return packed
+
+
 _DISK = "tidelog.log.storage.local:LocalStore"
 _LEASE = "tidelog.compaction_daemon.leases.lease"
 _PUT = "tidelog.log.commit.version_put"
@@ -341,6 +351,9 @@ MUTATIONS = (
     Mutation("the key index forgets dead rows", "tidelog.log.read.key_index:read_dead_rows", forgets_a_vector),
     Mutation("files without a run are not read", "tidelog.log.read.key_index:KeyIndex.locate", covers_everything),
     Mutation("a run of other files is believed", "tidelog.log.read.key_index:KeyIndex._coverage", by_position_alone),
+    Mutation(
+        "the order of another row is believed", "tidelog.log.data.packed_order:PackedColumns.packed", of_the_row_before
+    ),
     Mutation("tombstones are forgotten", "tidelog.log.operations.upsert_order:tombstones_of", gives(())),
     Mutation("a winner's tombstones are not looked at", "tidelog.log.commit.race:Race._buried", gives(None)),
     Mutation("vacuum forgets tombstones", "tidelog.log.cleanup.vacuum:tombstones_at", gives(())),

@@ -130,7 +130,7 @@ class Upsert(Operation):
     operation_class = "UPDATE_DELETE"
 
     def stage(self, table: Table) -> Transaction:
-        return table.begin().upsert(_dicts(self.rows), keys=["k"], delete_where="v < 0")
+        return table.begin().upsert(_dicts(self.rows), keys=["k"], order_by=(), delete_where="v < 0")
 
     def effect(self, moment: Moment) -> Effect:
         return Effect(dead=self.matched(moment.rows), born=tuple(row for row in self.rows if row.v >= 0))

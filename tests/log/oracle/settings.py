@@ -46,12 +46,12 @@ class Setting:
 
     @property
     def properties(self) -> dict[str, object]:
-        """The table's properties. Half of the kinds have an index of their keys; tombstones stay for ever."""
+        """The table's properties. Half of the kinds have an index of keys and order; tombstones stay for ever."""
         return {
             "tidelog.tombstoneRetention": "100000 days",
             "delta.enableDeletionVectors": self.vectors,
             "delta.enableChangeDataFeed": self.feed,
-            **({"tidelog.primaryKey": "k"} if self.partitioned else {}),
+            **({"tidelog.primaryKey": "k", "tidelog.orderBy": "v"} if self.partitioned else {}),
         }
 
     @property
