@@ -37,7 +37,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.data.packed_order import NO_COLUMNS, PackedColumns, PackedOrder, widest
+from tidelog.log.data.packed_order import (
+    NO_COLUMNS,
+    ByteColumn,
+    Layout,
+    PackedColumns,
+    PackedOrder,
+    joined_layout,
+    stored_bytes,
+)
 from tidelog.log.data.row_hashes import Seeds, row_hashes
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -167,7 +175,7 @@ def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys
     entries = _Entries.joined([_of_file(key, number, file.rows) for number, file in enumerate(files)])
     order = np.argsort(entries.codes[0])
     with store.create_unsynced(path) as sink:
-        run = RunFile(sink, key, entries.order.widths)
+        run = RunFile(sink, key, entries.order.layout)
         for start in range(0, len(order), _WRITTEN_ENTRIES):
             run.append(entries.take(order[start : start + _WRITTEN_ENTRIES]))
         run.end([file.path for file in files], [file.rows.num_rows for file in files])
@@ -192,13 +200,13 @@ def _of_file(key: IndexedKey, number: int, rows: pa.Table) -> _Entries:
 class RunFile:
     """A run that is being written. Entries are appended in the order of their codes.
 
-    `widths` are those of the columns of the order; a run without has none of them.
+    `layout` is that of the order of all entries; without columns the run has no order.
     """
 
-    def __init__(self, sink: BinaryIO, key: IndexedKey, widths: tuple[int, ...]) -> None:
+    def __init__(self, sink: BinaryIO, key: IndexedKey, layout: Layout) -> None:
         self._sink = sink
         self._key = key
-        self._widths = widths
+        self._layout = layout
         self._rest = _Entries.none(key.words)
         self._fences: list[Int64Array] = []
         self._sums: list[int] = []
@@ -227,8 +235,8 @@ class RunFile:
         )
         metadata = {"table": self._key.table_id, "key": self._key.columns}
         metadata |= {"block": str(BLOCK), "tail": str(len(self._rest))}
-        if self._widths:
-            order = list(zip(self._key.order.described, self._widths, strict=True))
+        if self._layout:
+            order = list(zip(self._key.order.described, self._layout, strict=True))
             metadata["order"] = msgspec.json.encode(order).decode()
         head = head.replace_schema_metadata(metadata)
         buffer = pa.BufferOutputStream()
@@ -236,13 +244,13 @@ class RunFile:
             stream.write_table(head)
         content = buffer.getvalue().to_pybytes()
         self._sink.write(content)
-        magic = _MAGIC_WITH_ORDER if self._widths else _MAGIC
+        magic = _MAGIC_WITH_ORDER if self._layout else _MAGIC
         self._sink.write(_TRAILER.pack(self._size, len(content), zlib.crc32(content), magic))
 
     def _write(self, entries: _Entries, block: int) -> None:
         if not entries:
             return
-        content = entries.in_blocks(block, self._widths)
+        content = entries.in_blocks(block, self._layout)
         # Not a view, which would keep all codes.
         self._fences.append(entries.codes[0, ::block].copy())
         self._sums += (zlib.crc32(row) for row in content)
@@ -280,18 +288,17 @@ class _Entries:
         """Some entries: a slice, numbers or marks of them."""
         return _Entries(self.codes[:, chosen], self.files[chosen], self.positions[chosen], self.order.take(chosen))
 
-    def in_blocks(self, block: int, widths: tuple[int, ...]) -> np.ndarray:
+    def in_blocks(self, block: int, layout: Layout) -> np.ndarray:
         """The bytes of each block of so many entries: an array of a line for each."""
         count = len(self) // block
-        files = np.where(self.order.is_known, self.files, ~self.files) if widths else self.files
+        files = np.where(self.order.is_known, self.files, ~self.files) if layout else self.files
         columns = [*self.codes, files, self.positions]
         parts = [np.ascontiguousarray(column).reshape(count, block).view(np.uint8) for column in columns]
-        if widths:
-            parts.append(self.order.widened(widths).content.reshape(count, -1))
+        parts.append(self.order.laid_out(layout).content.reshape(count, block * stored_bytes(layout)))
         return np.concatenate(parts, axis=1)
 
     @staticmethod
-    def of_blocks(content: np.ndarray, words: int, block: int, widths: tuple[int, ...]) -> _Entries:
+    def of_blocks(content: np.ndarray, words: int, block: int, layout: Layout) -> _Entries:
         """The entries in blocks as `in_blocks` gives them."""
         start = 0
 
@@ -304,10 +311,10 @@ class _Entries:
 
         codes = np.stack([column(np.int64) for _ in range(words)])
         files, positions = column(np.int32), column(np.int32)
-        if not widths:
+        if not layout:
             return _Entries(codes, files, positions, PackedOrder.unknown(len(files)))
         is_known = files >= 0
-        order = PackedOrder(widths, content[:, start:].reshape(-1, sum(widths)), is_known)
+        order = PackedOrder(layout, content[:, start:].reshape(len(files), stored_bytes(layout)), is_known)
         return _Entries(codes, np.where(is_known, files, ~files), positions, order)
 
 
@@ -393,7 +400,7 @@ class KeyRun:
             self._take_order(metadata.get("order"), key.order)
         except _UNREADABLE as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
-        self._width = BLOCK * (8 * key.words + 8 + sum(self._widths))
+        self._width = BLOCK * (8 * key.words + 8 + stored_bytes(self._layout))
         # How many times larger an entry is than the limits expect.
         self.share = max(1.0, self._width / (_ENTRY * BLOCK))
         whole = len(self._fences) - bool(self._tail)
@@ -410,18 +417,16 @@ class KeyRun:
 
     def _take_order(self, text: str | None, wanted: PackedColumns) -> None:
         """Note which columns of an order the run has, and where those are that are wanted, if it has all of them."""
-        columns = msgspec.json.decode(text or "[]", type=list[tuple[str, int]])
-        self._widths = tuple(width for _, width in columns)
-        if min(self._widths, default=1) < 1:
-            message = "its order has no width"
-            raise ValueError(message)
+        columns = msgspec.json.decode(text or "[]", type=list[tuple[str, ByteColumn]])
+        self._layout: Layout = tuple(column for _, column in columns)
         place_of = {described: place for place, (described, _) in enumerate(columns)}
         self._order: list[int] = []
         if wanted.names and place_of.keys() >= {*wanted.described}:
             self._order = [place_of[described] for described in wanted.described]
-            if not wanted.fit([self._widths[place] for place in self._order]):
-                message = "its order has other widths"
-                raise ValueError(message)
+        is_sound = all(column.is_sound for column in self._layout)
+        if not is_sound or (self._order and not wanted.fit(self.layout)):
+            message = "its order is none of tidelog's"
+            raise ValueError(message)
 
     def _head(self, source: Any) -> tuple[pa.Table, int]:
         size = source.size()
@@ -497,9 +502,9 @@ class KeyRun:
         return found.take(slice(begin, end))
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """The widths of the columns of the order, if it has them."""
-        return tuple(self._widths[place] for place in self._order)
+    def layout(self) -> Layout:
+        """That of the columns of the order, if it has them."""
+        return tuple(self._layout[place] for place in self._order)
 
     @property
     def fences(self) -> Int64Array:
@@ -527,9 +532,8 @@ class KeyRun:
         return _Entries.joined(entries) if entries else _Entries.none(self._words)
 
     def _entries(self, content: np.ndarray, block: int) -> _Entries:
-        entries = _Entries.of_blocks(content, self._words, block, self._widths)
-        order = entries.order.select(self._order) if self._order else PackedOrder.unknown(len(entries))
-        return replace(entries, order=order)
+        entries = _Entries.of_blocks(content, self._words, block, self._layout)
+        return replace(entries, order=entries.order.select(self._order))
 
     def _source(self, ranges: int) -> Any:
         try:
@@ -664,7 +668,7 @@ def merge_runs(
         numbers.append(np.where(own, first + np.cumsum(own) - 1, -1))
         first += int(own.sum())
     with store.create(path) as sink:
-        merged = RunFile(sink, key, widest([run.widths for run in runs]))
+        merged = RunFile(sink, key, joined_layout([run.layout for run in runs]))
         for start, stop in _ranges(runs):
             parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
             entries = _Entries.joined(parts)

@@ -3,13 +3,17 @@
 A number, date or time is as it is in memory, little-endian. A text has its length in its first byte, and zeros behind
 it up to the longest one. A text of more than LONGEST bytes is left out, and so is a row with a null in one of the
 columns: it is *unknown*, and whoever needs it reads it from the data file.
+
+Bytes that are the same in all rows are stored once, such as the upper ones of times, and most of the order of captured
+changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,14 +32,64 @@ _TEXT = (pt.is_string, pt.is_binary)
 _AT_ONCE = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class PackedOrder:
-    """The columns of an order of some rows: a line of bytes for each, `widths` for the columns; and which are known.
+class ByteColumn(NamedTuple):
+    """The bytes that a column has in each row: how many, what they are (0 where rows differ), and which of them vary.
 
-    Without `widths` no row is known.
+    As rows get more, bytes begin to vary, and a text gets wider.
     """
 
-    widths: tuple[int, ...]
+    width: int
+    shared: bytes
+    varying: tuple[int, ...]
+
+    @staticmethod
+    def of(shared: np.ndarray, varies: BoolArray) -> ByteColumn:
+        """That of rows with these bytes, where they do not vary."""
+        return ByteColumn(len(shared), np.where(varies, 0, shared).tobytes(), tuple(np.flatnonzero(varies).tolist()))
+
+    def lines(self, content: np.ndarray, width: int) -> np.ndarray:
+        """All bytes of rows, with zeros up to a width, from those that vary."""
+        found = np.zeros((len(content), width), dtype=np.uint8)
+        found[:, : self.width] = np.frombuffer(self.shared, dtype=np.uint8)
+        found[:, list(self.varying)] = content
+        return found
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no other program made it up."""
+        known = list(range(self.width))
+        return len(self.shared) == self.width > 0 and list(self.varying) == sorted({*self.varying} & {*known})
+
+
+Layout: TypeAlias = tuple[ByteColumn, ...]
+"""The columns of an order. Where there is none, nothing is known of any row."""
+
+
+def joined_layout(layouts: Collection[Layout]) -> Layout:
+    """A layout for the rows of all of these, which have the same columns or none."""
+    own = {layout for layout in layouts if layout}
+    return next(iter(own), ()) if len(own) <= 1 else tuple(map(_joined, zip(*own, strict=True)))
+
+
+def _joined(columns: Sequence[ByteColumn]) -> ByteColumn:
+    shared = np.zeros((len(columns), max(column.width for column in columns)), dtype=np.uint8)
+    varies = np.zeros(shared.shape[1], dtype=bool)
+    for line, column in zip(shared, columns, strict=True):
+        line[: column.width] = np.frombuffer(column.shared, dtype=np.uint8)
+        varies[list(column.varying)] = True
+    return ByteColumn.of(shared[0], varies | (shared != shared[0]).any(axis=0))
+
+
+def stored_bytes(layout: Layout) -> int:
+    """How many bytes of each row are stored."""
+    return sum(len(column.varying) for column in layout)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOrder:
+    """The columns of an order of some rows: a line for each, with the bytes that vary; and which rows are known."""
+
+    layout: Layout
     content: np.ndarray
     is_known: BoolArray
 
@@ -45,45 +99,58 @@ class PackedOrder:
         return PackedOrder((), np.zeros((count, 0), dtype=np.uint8), np.zeros(count, dtype=bool))
 
     @staticmethod
+    def of(columns: Sequence[np.ndarray], is_known: BoolArray) -> PackedOrder:
+        """That of columns with all of their bytes."""
+        if not is_known.any():
+            return PackedOrder.unknown(len(is_known))
+        layout, content = [], []
+        for column in columns:
+            known = column if is_known.all() else column[is_known]
+            varies = (known != known[0]).any(axis=0)
+            layout.append(ByteColumn.of(known[0], varies))
+            content.append(column[:, varies])
+        return PackedOrder(tuple(layout), np.concatenate(content, axis=1), is_known)
+
+    @staticmethod
     def joined(parts: Sequence[PackedOrder]) -> PackedOrder:
         """That of all rows of the parts, which have the same columns."""
-        widths = widest([part.widths for part in parts])
         if len(parts) == 1 or not parts:
             return parts[0] if parts else PackedOrder.unknown(0)
-        content = np.concatenate([part.widened(widths).content for part in parts])
-        return PackedOrder(widths, content, np.concatenate([part.is_known for part in parts]))
+        layout = joined_layout([part.layout for part in parts])
+        content = np.concatenate([part.laid_out(layout).content for part in parts])
+        return PackedOrder(layout, content, np.concatenate([part.is_known for part in parts]))
 
     def take(self, chosen: Any) -> PackedOrder:
         """That of some rows: a slice, numbers or marks of them."""
-        return PackedOrder(self.widths, self.content[chosen], self.is_known[chosen])
+        return PackedOrder(self.layout, self.content[chosen], self.is_known[chosen])
 
     def select(self, places: Sequence[int]) -> PackedOrder:
-        """Some of the columns, in their order."""
-        columns = self._columns()
-        if list(places) == list(range(len(columns))):
+        """Some of the columns, in their order; all rows are unknown without."""
+        if not places:
+            return PackedOrder.unknown(len(self.is_known))
+        if list(places) == list(range(len(self.layout))):
             return self
-        content = np.concatenate([columns[place] for place in places], axis=1)
-        return PackedOrder(tuple(self.widths[place] for place in places), content, self.is_known)
+        content = self._stored()
+        chosen = np.concatenate([content[place] for place in places], axis=1)
+        return PackedOrder(tuple(self.layout[place] for place in places), chosen, self.is_known)
 
-    def widened(self, widths: tuple[int, ...]) -> PackedOrder:
-        """The same in columns that are as wide or wider."""
-        if self.widths == widths:
+    def laid_out(self, layout: Layout) -> PackedOrder:
+        """The same in a layout that it fits into."""
+        if self.layout == layout:
             return self
-        content = np.zeros((len(self.is_known), sum(widths)), dtype=np.uint8)
-        start = 0
-        for column, width in zip(self._columns(), widths, strict=False):
-            content[:, start : start + column.shape[1]] = column
-            start += width
-        return PackedOrder(widths, content, self.is_known)
+        content = [np.zeros((len(self.is_known), 0 if self.layout else stored_bytes(layout)), dtype=np.uint8)]
+        for column, stored, wanted in zip(self.layout, self._stored(), layout, strict=False):
+            content.append(column.lines(stored, wanted.width)[:, list(wanted.varying)])
+        return PackedOrder(layout, np.concatenate(content, axis=1), self.is_known)
 
-    def _columns(self) -> list[np.ndarray]:
-        return np.split(self.content, np.cumsum(self.widths)[:-1], axis=1) if self.widths else []
+    def columns(self) -> list[np.ndarray]:
+        """For each column the lines with all of its bytes."""
+        parts = zip(self.layout, self._stored(), strict=True)
+        return [column.lines(stored, column.width) for column, stored in parts]
 
-
-def widest(layouts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The widths that all of the layouts fit into. One without columns fits into each."""
-    own = [widths for widths in layouts if widths]
-    return tuple(max(widths) for widths in zip(*own, strict=True))
+    def _stored(self) -> list[np.ndarray]:
+        stops = list(accumulate(len(column.varying) for column in self.layout))
+        return np.split(self.content, stops[:-1], axis=1) if self.layout else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +174,11 @@ class PackedColumns:
         described = tuple(f"{physical_name(field)} {field.type}" for field in fields)
         return PackedColumns(names, tuple(field.type for field in fields), described)
 
-    def fit(self, widths: Sequence[int]) -> bool:
-        """Whether values of these columns can have these widths."""
-        return len(widths) == len(self.types) and all(
-            1 <= width <= LONGEST + 1 if _is_text(kind) else width == kind.bit_width // 8
-            for kind, width in zip(self.types, widths, strict=True)
+    def fit(self, layout: Layout) -> bool:
+        """Whether values of these columns can be so."""
+        return len(layout) == len(self.types) and all(
+            column.is_sound and (column.width <= LONGEST + 1 if _is_text(kind) else column.width == kind.bit_width // 8)
+            for kind, column in zip(self.types, layout, strict=True)
         )
 
     def packed(self, rows: pa.Table) -> PackedOrder:
@@ -130,20 +197,13 @@ class PackedColumns:
                 columns.append(_packed_texts(column, lengths))
             else:
                 columns.append(_packed_numbers(column, kind.bit_width // 8))
-        if not is_known.any():
-            return PackedOrder.unknown(rows.num_rows)
-        content = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        if not is_known.all():
-            content[~is_known] = 0
-        return PackedOrder(tuple(column.shape[1] for column in columns), content, is_known)
+        return PackedOrder.of(columns, is_known)
 
     def unpacked(self, order: PackedOrder) -> pa.Table:
         """The columns of rows, all of which are known."""
         columns = []
-        start = 0
-        for kind, width in zip(self.types, order.widths or (0,) * len(self.types), strict=True):
-            content = np.ascontiguousarray(order.content[:, start : start + width])
-            start += width
+        none = [np.zeros((0, 1), dtype=np.uint8)] * len(self.types)
+        for kind, content in zip(self.types, order.columns() or none, strict=True):
             columns.append(_texts(content, kind) if _is_text(kind) else _array(kind, len(content), content))
         return pa.table(columns, names=list(self.names))
 
@@ -200,7 +260,7 @@ def _packed_texts(column: pa.ChunkedArray, lengths: Int64Array) -> np.ndarray:
 
 
 def _texts(content: np.ndarray, kind: pa.DataType) -> pa.Array:
-    lengths = content[:, 0].astype(np.int64) if content.shape[1] else np.zeros(len(content), dtype=np.int64)
+    lengths = content[:, 0].astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    stored = content[:, 1:][np.arange(content.shape[1] - 1) < lengths.reshape(-1, 1)] if len(content) else content
+    stored = content[:, 1:][np.arange(content.shape[1] - 1) < lengths.reshape(-1, 1)]
     return _array(kind, len(content), offsets, stored)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.randomness import seed
-from tidelog.log.data.packed_order import LONGEST, PackedColumns, PackedOrder, widest
+from tidelog.log.data.packed_order import LONGEST, PackedColumns, PackedOrder, joined_layout, stored_bytes
 
 VALUES: dict[pa.DataType, Sequence[Any]] = {
     pa.int8(): [-128, 0, 127],
@@ -66,7 +66,7 @@ def test_values_come_back_as_they_were(kind: pa.DataType, rest: str) -> None:
         if rest:
             known = [is_known and other is not None for is_known, other in zip(known, others, strict=True)]
         assert packed.is_known.tolist() == known
-        assert not packed.widths or columns.fit(packed.widths)
+        assert not packed.layout or columns.fit(packed.layout)
         back = columns.unpacked(packed.take(packed.is_known))
         back.validate(full=True)
         assert back.schema.types == list(columns.types)
@@ -91,14 +91,32 @@ def test_parts_with_texts_of_several_lengths_are_joined() -> None:
     ]
     parts.insert(1, PackedOrder.unknown(2))
     joined = PackedOrder.joined(parts)
-    assert joined.widths == widest([part.widths for part in parts]) == (6, 2)
+    assert joined.layout == joined_layout([part.layout for part in parts])
+    assert [column.width for column in joined.layout] == [6, 2]
+    assert columns.fit(joined.layout)
     assert joined.is_known.tolist() == [True, True, False, False, True, True, True]
     back = columns.unpacked(joined.take(joined.is_known))
     assert back["at"].to_pylist() == ["a", "", "", "bcd", "efghi"]
     assert back["n"].to_pylist() == [0, 1, 0, 1, 0]
     turned = columns_of(pa.schema([("at", pa.string()), ("n", pa.int16())]), "n, at")
     assert turned.unpacked(joined.select([1, 0]).take(joined.is_known))["at"].to_pylist() == back["at"].to_pylist()
-    assert PackedOrder.joined([]).widths == ()
+    assert PackedOrder.joined([]).layout == ()
+
+
+def test_bytes_that_all_rows_share_are_stored_once() -> None:
+    columns = columns_of(pa.schema([("at", pa.string()), ("n", pa.int64())]), "at, n")
+    texts = [f"00.{number:06X}.1" for number in range(256, 300)]
+    first = columns.packed(pa.table({"at": [*texts, None], "n": [2**40] * 45}))
+    assert stored_bytes(first.layout) == 2, "the last two digits"
+    same = columns.packed(pa.table({"at": ["00.000100.1"], "n": [2**40]}))
+    assert stored_bytes(same.layout) == 0
+    other = columns.packed(pa.table({"at": ["01.000100.1", "01.000100.10"], "n": [2**40, 2**40 + 1]}))
+    joined = PackedOrder.joined([same, first, other])
+    # The length, the epoch, the last digits, what only one text has, and the lowest byte of a number.
+    assert [column.varying for column in joined.layout] == [(0, 2, 8, 9, 12), (0,)]
+    found = columns.unpacked(joined.take(joined.is_known))
+    assert found["at"].to_pylist() == ["00.000100.1", *texts, "01.000100.1", "01.000100.10"]
+    assert found["n"].to_pylist() == [2**40] * 46 + [2**40 + 1]
 
 
 @pytest.mark.parametrize("order", ["", "missing", "at, missing", "flag", "at, flag", "nested"])

@@ -120,7 +120,7 @@ def test_files_are_covered_with_their_orders(table: Table, clock: Clock) -> None
         table.store.delete(path)
     assert tended(table, clock) == IndexReport(covered=1, runs=1)
     (run,) = index(table)
-    assert run.widths == (2,)
+    assert [column.width for column in run.layout] == [2]
     assert run.find(table_codes(range(4))).order.is_known.tolist() == [True] * 3
 
 
