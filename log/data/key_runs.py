@@ -528,7 +528,11 @@ class KeyRun:
         else:
             source = self._source(len(pieces)) if source is None else source
             parts = [self._checked(source, *piece) for piece in pieces]
-        entries = [self._entries(content, length) for content, length in parts]
+        # All whole blocks at once, as there can be many pieces. The last block is shorter.
+        by_length: dict[int, list[np.ndarray]] = {}
+        for content, length in parts:
+            by_length.setdefault(length, []).append(content)
+        entries = [self._entries(np.concatenate(found), length) for length, found in by_length.items()]
         return _Entries.joined(entries) if entries else _Entries.none(self._words)
 
     def _entries(self, content: np.ndarray, block: int) -> _Entries:
