@@ -80,6 +80,10 @@ def _joined(columns: Sequence[ByteColumn]) -> ByteColumn:
     return ByteColumn.of(shared[0], varies | (shared != shared[0]).any(axis=0))
 
 
+def _beside(columns: Sequence[np.ndarray]) -> np.ndarray:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+
+
 def stored_bytes(layout: Layout) -> int:
     """How many bytes of each row are stored."""
     return sum(len(column.varying) for column in layout)
@@ -106,10 +110,10 @@ class PackedOrder:
         layout, content = [], []
         for column in columns:
             known = column if is_known.all() else column[is_known]
-            varies = (known != known[0]).any(axis=0)
+            varies = known.min(axis=0) != known.max(axis=0)
             layout.append(ByteColumn.of(known[0], varies))
-            content.append(column[:, varies])
-        return PackedOrder(tuple(layout), np.concatenate(content, axis=1), is_known)
+            content.append(np.take(column, np.flatnonzero(varies), axis=1))
+        return PackedOrder(tuple(layout), _beside(content), is_known)
 
     @staticmethod
     def joined(parts: Sequence[PackedOrder]) -> PackedOrder:
@@ -122,7 +126,10 @@ class PackedOrder:
 
     def take(self, chosen: Any) -> PackedOrder:
         """That of some rows: a slice, numbers or marks of them."""
-        return PackedOrder(self.layout, self.content[chosen], self.is_known[chosen])
+        # Of a table with two axes, `np.take` is several times as fast.
+        is_plain = isinstance(chosen, slice) or np.asarray(chosen).dtype == bool
+        content = self.content[chosen] if is_plain else np.take(self.content, chosen, axis=0)
+        return PackedOrder(self.layout, content, self.is_known[chosen])
 
     def select(self, places: Sequence[int]) -> PackedOrder:
         """Some of the columns, in their order; all rows are unknown without."""
@@ -131,17 +138,22 @@ class PackedOrder:
         if list(places) == list(range(len(self.layout))):
             return self
         content = self._stored()
-        chosen = np.concatenate([content[place] for place in places], axis=1)
+        chosen = _beside([content[place] for place in places])
         return PackedOrder(tuple(self.layout[place] for place in places), chosen, self.is_known)
 
     def laid_out(self, layout: Layout) -> PackedOrder:
         """The same in a layout that it fits into."""
         if self.layout == layout:
             return self
-        content = [np.zeros((len(self.is_known), 0 if self.layout else stored_bytes(layout)), dtype=np.uint8)]
-        for column, stored, wanted in zip(self.layout, self._stored(), layout, strict=False):
-            content.append(column.lines(stored, wanted.width)[:, list(wanted.varying)])
-        return PackedOrder(layout, np.concatenate(content, axis=1), self.is_known)
+        if not self.layout:
+            content = [np.zeros((len(self.is_known), stored_bytes(layout)), dtype=np.uint8)]
+        else:
+            parts = zip(self.layout, self._stored(), layout, strict=True)
+            content = [
+                np.take(column.lines(stored, wanted.width), np.array(wanted.varying, dtype=np.int64), axis=1)
+                for column, stored, wanted in parts
+            ]
+        return PackedOrder(layout, _beside(content), self.is_known)
 
     def columns(self) -> list[np.ndarray]:
         """For each column the lines with all of its bytes."""

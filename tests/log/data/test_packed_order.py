@@ -114,6 +114,7 @@ def test_bytes_that_all_rows_share_are_stored_once() -> None:
     joined = PackedOrder.joined([same, first, other])
     # The length, the epoch, the last digits, what only one text has, and the lowest byte of a number.
     assert [column.varying for column in joined.layout] == [(0, 2, 8, 9, 12), (0,)]
+    assert [column.varying for column in PackedOrder.joined([same, first]).layout] == [(8, 9), ()]
     found = columns.unpacked(joined.take(joined.is_known))
     assert found["at"].to_pylist() == ["00.000100.1", *texts, "01.000100.1", "01.000100.10"]
     assert found["n"].to_pylist() == [2**40] * 46 + [2**40 + 1]
