@@ -39,8 +39,7 @@ import pyarrow.types as pt
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.packed_order import (
     NO_COLUMNS,
-    ByteColumn,
-    Layout,
+    OrderLayout,
     PackedColumns,
     PackedOrder,
     joined_layout,
@@ -99,7 +98,7 @@ class UnusableRunError(Exception):
 class IndexedKey:
     """The key of a table whose keys are indexed: its columns, and what a run of the table says of them.
 
-    `order` are the columns of the table's order, if runs have them as well.
+    `order` are the columns of the table's order, if runs have them as well; `stored` names all columns of a run.
     """
 
     table_id: str
@@ -107,6 +106,7 @@ class IndexedKey:
     columns: str
     words: int
     order: PackedColumns = NO_COLUMNS
+    stored: tuple[str, ...] = ()
 
     @staticmethod
     def of(metadata: Metadata, schema: pa.Schema) -> IndexedKey | None:
@@ -123,13 +123,10 @@ class IndexedKey:
             return None
         described = [[physical_name(schema.field(name)), str(kind)] for name, kind in zip(names, kinds, strict=True)]
         is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
-        order = PackedColumns.of(metadata.configuration, schema)
-        return IndexedKey(metadata.id, names, msgspec.json.encode(described).decode(), 1 if is_number else 2, order)
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """The columns that a run is made of."""
-        return tuple(dict.fromkeys((*self.names, *self.order.names)))
+        has_order = properties.ORDER_BY in metadata.configuration
+        order = PackedColumns.of(metadata.configuration, schema) if has_order else NO_COLUMNS
+        columns, words = msgspec.json.encode(described).decode(), 1 if is_number else 2
+        return IndexedKey(metadata.id, names, columns, words, order, tuple(dict.fromkeys((*names, *order.names))))
 
     def codes(self, rows: pa.Table) -> Int64Array:
         """The codes of rows without nulls in the key: an array of `words` lines with a number for each row."""
@@ -175,7 +172,7 @@ def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys
     entries = _Entries.joined([_of_file(key, number, file.rows) for number, file in enumerate(files)])
     order = np.argsort(entries.codes[0])
     with store.create_unsynced(path) as sink:
-        run = RunFile(sink, key, entries.order.layout)
+        run = RunFile(sink, key, entries.order.layout if entries.order else ())
         for start in range(0, len(order), _WRITTEN_ENTRIES):
             run.append(entries.take(order[start : start + _WRITTEN_ENTRIES]))
         run.end([file.path for file in files], [file.rows.num_rows for file in files])
@@ -194,7 +191,7 @@ def _of_file(key: IndexedKey, number: int, rows: pa.Table) -> _Entries:
             has_value = np.asarray(rows[name].is_valid())
             rows, positions = rows.filter(pa.array(has_value)), positions[has_value]
     numbers = np.full(len(positions), number, dtype=np.int32)
-    return _Entries(key.codes(rows), numbers, positions, key.order.packed(rows))
+    return _Entries(key.codes(rows), numbers, positions, key.order.packed(rows) if key.order.names else None)
 
 
 class RunFile:
@@ -203,7 +200,7 @@ class RunFile:
     `layout` is that of the order of all entries; without columns the run has no order.
     """
 
-    def __init__(self, sink: BinaryIO, key: IndexedKey, layout: Layout) -> None:
+    def __init__(self, sink: BinaryIO, key: IndexedKey, layout: OrderLayout) -> None:
         self._sink = sink
         self._key = key
         self._layout = layout
@@ -236,8 +233,7 @@ class RunFile:
         metadata = {"table": self._key.table_id, "key": self._key.columns}
         metadata |= {"block": str(BLOCK), "tail": str(len(self._rest))}
         if self._layout:
-            order = list(zip(self._key.order.described, self._layout, strict=True))
-            metadata["order"] = msgspec.json.encode(order).decode()
+            metadata["order"] = self._key.order.written(self._layout)
         head = head.replace_schema_metadata(metadata)
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_stream(buffer, head.schema) as stream:
@@ -260,12 +256,12 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Entries in columns: `codes` has a line for each word."""
+    """Entries in columns: `codes` has a line for each word. Without `order` nothing is known of any."""
 
     codes: Int64Array
     files: np.ndarray
     positions: np.ndarray
-    order: PackedOrder
+    order: PackedOrder | None = None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -273,7 +269,7 @@ class _Entries:
     @staticmethod
     def none(words: int) -> _Entries:
         numbers = np.zeros(0, dtype=np.int32)
-        return _Entries(np.zeros((words, 0), dtype=np.int64), numbers, numbers, PackedOrder.unknown(0))
+        return _Entries(np.zeros((words, 0), dtype=np.int64), numbers, numbers)
 
     @staticmethod
     def joined(parts: Sequence[_Entries]) -> _Entries:
@@ -281,24 +277,28 @@ class _Entries:
             np.concatenate([part.codes for part in parts], axis=1),
             np.concatenate([part.files for part in parts]),
             np.concatenate([part.positions for part in parts]),
-            PackedOrder.joined([part.order for part in parts]),
+            _joined_orders(parts),
         )
 
     def take(self, chosen: Any) -> _Entries:
         """Some entries: a slice, numbers or marks of them."""
-        return _Entries(self.codes[:, chosen], self.files[chosen], self.positions[chosen], self.order.take(chosen))
+        order = self.order and self.order.take(chosen)
+        return _Entries(self.codes[:, chosen], self.files[chosen], self.positions[chosen], order)
 
-    def in_blocks(self, block: int, layout: Layout) -> np.ndarray:
+    def in_blocks(self, block: int, layout: OrderLayout) -> np.ndarray:
         """The bytes of each block of so many entries: an array of a line for each."""
         count = len(self) // block
-        files = np.where(self.order.is_known, self.files, ~self.files) if layout else self.files
+        files, rest = self.files, []
+        if layout:
+            order = self.order or PackedOrder.unknown(len(self))
+            files = np.where(order.is_known, files, ~files)
+            rest = [order.laid_out(layout).content.reshape(count, -1)]
         columns = [*self.codes, files, self.positions]
         parts = [np.ascontiguousarray(column).reshape(count, block).view(np.uint8) for column in columns]
-        parts.append(self.order.laid_out(layout).content.reshape(count, block * stored_bytes(layout)))
-        return np.concatenate(parts, axis=1)
+        return np.concatenate([*parts, *rest], axis=1)
 
     @staticmethod
-    def of_blocks(content: np.ndarray, words: int, block: int, layout: Layout) -> _Entries:
+    def of_blocks(content: np.ndarray, words: int, block: int, layout: OrderLayout) -> _Entries:
         """The entries in blocks as `in_blocks` gives them."""
         start = 0
 
@@ -312,9 +312,9 @@ class _Entries:
         codes = np.stack([column(np.int64) for _ in range(words)])
         files, positions = column(np.int32), column(np.int32)
         if not layout:
-            return _Entries(codes, files, positions, PackedOrder.unknown(len(files)))
+            return _Entries(codes, files, positions)
         is_known = files >= 0
-        order = PackedOrder(layout, content[:, start:].reshape(len(files), stored_bytes(layout)), is_known)
+        order = PackedOrder(layout, content[:, start:].reshape(len(files), -1), is_known)
         return _Entries(codes, np.where(is_known, files, ~files), positions, order)
 
 
@@ -328,7 +328,10 @@ class Hits:
     places: Int64Array
     files: Int64Array
     positions: Int64Array
-    order: PackedOrder
+    order: PackedOrder | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
 
     @staticmethod
     def joined(parts: Sequence[Hits]) -> Hits:
@@ -338,12 +341,14 @@ class Hits:
             np.concatenate([none, *(part.places for part in parts)]),
             np.concatenate([none, *(part.files for part in parts)]),
             np.concatenate([none, *(part.positions for part in parts)]),
-            PackedOrder.joined([part.order for part in parts]),
+            _joined_orders(parts),
         )
 
 
-# What reading a head raises that another program wrote.
-_UNREADABLE = (ValueError, LookupError, AttributeError, struct.error, pa.ArrowException, msgspec.MsgspecError)
+def _joined_orders(parts: Sequence[_Entries] | Sequence[Hits]) -> PackedOrder | None:
+    if all(part.order is None for part in parts):
+        return None
+    return PackedOrder.joined([part.order or PackedOrder.unknown(len(part)) for part in parts])
 
 
 class _LocalCopy:
@@ -397,10 +402,11 @@ class KeyRun:
             self._fences: Int64Array = head["fences"].chunk(0).values.to_numpy()
             self._sums = head["sums"].chunk(0).values.to_numpy()
             self._tail = int(metadata["tail"])
-            self._take_order(metadata.get("order"), key.order)
-        except _UNREADABLE as error:
+            order = metadata.get("order")
+            self._layout, self._order = key.order.read(order) if order else ((), [])
+        except (ValueError, LookupError, AttributeError, struct.error, pa.ArrowException) as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
-        self._width = BLOCK * (8 * key.words + 8 + stored_bytes(self._layout))
+        self._width = BLOCK * (8 * key.words + 8 + (stored_bytes(self._layout) if self._layout else 0))
         # How many times larger an entry is than the limits expect.
         self.share = max(1.0, self._width / (_ENTRY * BLOCK))
         whole = len(self._fences) - bool(self._tail)
@@ -414,19 +420,6 @@ class KeyRun:
     def __len__(self) -> int:
         """How many entries it has."""
         return (len(self._fences) - bool(self._tail)) * BLOCK + self._tail
-
-    def _take_order(self, text: str | None, wanted: PackedColumns) -> None:
-        """Note which columns of an order the run has, and where those are that are wanted, if it has all of them."""
-        columns = msgspec.json.decode(text or "[]", type=list[tuple[str, ByteColumn]])
-        self._layout: Layout = tuple(column for _, column in columns)
-        place_of = {described: place for place, (described, _) in enumerate(columns)}
-        self._order: list[int] = []
-        if wanted.names and place_of.keys() >= {*wanted.described}:
-            self._order = [place_of[described] for described in wanted.described]
-        is_sound = all(column.is_sound for column in self._layout)
-        if not is_sound or (self._order and not wanted.fit(self.layout)):
-            message = "its order is none of tidelog's"
-            raise ValueError(message)
 
     def _head(self, source: Any) -> tuple[pa.Table, int]:
         size = source.size()
@@ -502,7 +495,7 @@ class KeyRun:
         return found.take(slice(begin, end))
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> OrderLayout:
         """That of the columns of the order, if it has them."""
         return tuple(self._layout[place] for place in self._order)
 
@@ -537,7 +530,7 @@ class KeyRun:
 
     def _entries(self, content: np.ndarray, block: int) -> _Entries:
         entries = _Entries.of_blocks(content, self._words, block, self._layout)
-        return replace(entries, order=entries.order.select(self._order))
+        return replace(entries, order=entries.order.select(self._order) if entries.order and self._order else None)
 
     def _source(self, ranges: int) -> Any:
         try:
@@ -672,7 +665,8 @@ def merge_runs(
         numbers.append(np.where(own, first + np.cumsum(own) - 1, -1))
         first += int(own.sum())
     with store.create(path) as sink:
-        merged = RunFile(sink, key, joined_layout([run.layout for run in runs]))
+        layouts = [run.layout for run in runs if run.layout]
+        merged = RunFile(sink, key, joined_layout(layouts) if layouts else ())
         for start, stop in _ranges(runs):
             parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
             entries = _Entries.joined(parts)

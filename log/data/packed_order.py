@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,11 +62,11 @@ class ByteColumn(NamedTuple):
         return len(self.shared) == self.width > 0 and list(self.varying) == sorted({*self.varying} & {*known})
 
 
-Layout: TypeAlias = tuple[ByteColumn, ...]
+OrderLayout: TypeAlias = tuple[ByteColumn, ...]
 """The columns of an order. Where there is none, nothing is known of any row."""
 
 
-def joined_layout(layouts: Collection[Layout]) -> Layout:
+def joined_layout(layouts: Collection[OrderLayout]) -> OrderLayout:
     """A layout for the rows of all of these, which have the same columns or none."""
     own = {layout for layout in layouts if layout}
     return next(iter(own), ()) if len(own) <= 1 else tuple(map(_joined, zip(*own, strict=True)))
@@ -84,7 +85,7 @@ def _beside(columns: Sequence[np.ndarray]) -> np.ndarray:
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
 
 
-def stored_bytes(layout: Layout) -> int:
+def stored_bytes(layout: OrderLayout) -> int:
     """How many bytes of each row are stored."""
     return sum(len(column.varying) for column in layout)
 
@@ -93,7 +94,7 @@ def stored_bytes(layout: Layout) -> int:
 class PackedOrder:
     """The columns of an order of some rows: a line for each, with the bytes that vary; and which rows are known."""
 
-    layout: Layout
+    layout: OrderLayout
     content: np.ndarray
     is_known: BoolArray
 
@@ -103,10 +104,10 @@ class PackedOrder:
         return PackedOrder((), np.zeros((count, 0), dtype=np.uint8), np.zeros(count, dtype=bool))
 
     @staticmethod
-    def of(columns: Sequence[np.ndarray], is_known: BoolArray) -> PackedOrder:
-        """That of columns with all of their bytes."""
+    def of(columns: Sequence[np.ndarray], is_known: BoolArray) -> PackedOrder | None:
+        """That of columns with all of their bytes; None if nothing is known."""
         if not is_known.any():
-            return PackedOrder.unknown(len(is_known))
+            return None
         layout, content = [], []
         for column in columns:
             known = column if is_known.all() else column[is_known]
@@ -118,8 +119,8 @@ class PackedOrder:
     @staticmethod
     def joined(parts: Sequence[PackedOrder]) -> PackedOrder:
         """That of all rows of the parts, which have the same columns."""
-        if len(parts) == 1 or not parts:
-            return parts[0] if parts else PackedOrder.unknown(0)
+        if len(parts) == 1:
+            return parts[0]
         layout = joined_layout([part.layout for part in parts])
         content = np.concatenate([part.laid_out(layout).content for part in parts])
         return PackedOrder(layout, content, np.concatenate([part.is_known for part in parts]))
@@ -132,16 +133,14 @@ class PackedOrder:
         return PackedOrder(self.layout, content, self.is_known[chosen])
 
     def select(self, places: Sequence[int]) -> PackedOrder:
-        """Some of the columns, in their order; all rows are unknown without."""
-        if not places:
-            return PackedOrder.unknown(len(self.is_known))
+        """Some of the columns, in their order."""
         if list(places) == list(range(len(self.layout))):
             return self
         content = self._stored()
         chosen = _beside([content[place] for place in places])
         return PackedOrder(tuple(self.layout[place] for place in places), chosen, self.is_known)
 
-    def laid_out(self, layout: Layout) -> PackedOrder:
+    def laid_out(self, layout: OrderLayout) -> PackedOrder:
         """The same in a layout that it fits into."""
         if self.layout == layout:
             return self
@@ -186,17 +185,40 @@ class PackedColumns:
         described = tuple(f"{physical_name(field)} {field.type}" for field in fields)
         return PackedColumns(names, tuple(field.type for field in fields), described)
 
-    def fit(self, layout: Layout) -> bool:
+    def written(self, layout: OrderLayout) -> str:
+        """What the head of a run says of its order."""
+        return msgspec.json.encode(list(zip(self.described, layout, strict=True))).decode()
+
+    def read(self, text: str) -> tuple[OrderLayout, list[int]]:
+        """The layout that `written` described, and the places of these columns in it; none if it lacks one.
+
+        Raises ValueError for what no tidelog has written.
+        """
+        try:
+            columns = msgspec.json.decode(text, type=list[tuple[str, ByteColumn]])
+        except msgspec.MsgspecError as error:
+            raise ValueError(str(error)) from error
+        layout = tuple(column for _, column in columns)
+        place_of = {described: place for place, (described, _) in enumerate(columns)}
+        is_whole = bool(self.names) and place_of.keys() >= {*self.described}
+        places = [place_of[described] for described in self.described] if is_whole else []
+        is_fit = not places or self.fit([layout[place] for place in places])
+        if not is_fit or not all(column.is_sound for column in layout):
+            message = "its order is none that tidelog wrote"
+            raise ValueError(message)
+        return layout, places
+
+    def fit(self, layout: Sequence[ByteColumn]) -> bool:
         """Whether values of these columns can be so."""
         return len(layout) == len(self.types) and all(
-            column.is_sound and (column.width <= LONGEST + 1 if _is_text(kind) else column.width == kind.bit_width // 8)
+            column.width <= LONGEST + 1 if _is_text(kind) else column.width == kind.bit_width // 8
             for kind, column in zip(self.types, layout, strict=True)
         )
 
-    def packed(self, rows: pa.Table) -> PackedOrder:
-        """The values of rows. Of rows that lack one of the columns nothing is known."""
-        if not self.names or not set(self.names) <= set(rows.column_names):
-            return PackedOrder.unknown(rows.num_rows)
+    def packed(self, rows: pa.Table) -> PackedOrder | None:
+        """The values of rows; None if nothing is known of any, such as of rows that lack one of the columns."""
+        if not set(self.names) <= set(rows.column_names):
+            return None
         columns = []
         is_known = np.ones(rows.num_rows, dtype=bool)
         for name, kind in zip(self.names, self.types, strict=True):

@@ -361,7 +361,9 @@ class KeyMatcher(RowMatcher):
     def order_of(self, found: Located, names: Sequence[str]) -> pa.Table | None:
         """The columns of an order of rows from the index; None if it does not know those of all of them."""
         indexed = self._indexed_order(names)
-        return indexed.unpacked(found.order).select(names) if indexed and found.order.is_known.all() else None
+        if indexed is None or found.order is None or not found.order.is_known.all():
+            return None
+        return indexed.unpacked(found.order).select(names)
 
     def columns_of(self, matches: Matches, names: Sequence[str]) -> pa.Table:
         """Some columns of rows that were found."""

@@ -43,7 +43,7 @@ class Located(NamedTuple):
     positions: Int64Array
     places: Int64Array
     rows: int
-    order: PackedOrder
+    order: PackedOrder | None
 
 
 class KeyIndex:
@@ -113,7 +113,7 @@ class KeyIndex:
             place_of[number_of[own]] = own
             files = place_of[hits.files]
             is_wanted = files >= 0
-            order = hits.order.take(is_wanted)
+            order = hits.order and hits.order.take(is_wanted)
             found.append(Hits(hits.places[is_wanted], files[is_wanted], hits.positions[is_wanted], order))
         return Hits.joined(found)
 
@@ -125,20 +125,16 @@ class KeyIndex:
         adds = to_adds(files.take(pa.array(numbers)))
         located = []
         for place, add, own in zip(numbers.tolist(), adds, np.split(order, starts[1:]), strict=True):
-            chosen = self._alive(add, own, hits.positions)
-            if len(chosen):
-                known = hits.order.take(chosen)
-                rows = int(rows_of[place])
+            is_live = np.ones(len(own), dtype=bool)
+            if add.deletion_vector is not None:
+                positions = hits.positions[own]
+                dead = read_dead_rows(self._store, add.deletion_vector) & BitMap64(positions)
+                is_live = ~np.isin(positions, np.fromiter(dead, dtype=np.int64, count=len(dead)))
+            if is_live.any():
+                chosen, rows = own[is_live], int(rows_of[place])
+                known = hits.order and hits.order.take(chosen)
                 located.append(Located(place, add, hits.positions[chosen], hits.places[chosen], rows, known))
         return located
-
-    def _alive(self, add: AddFile, chosen: Int64Array, positions: Int64Array) -> Int64Array:
-        """Those of the chosen rows of a file that are not in its deletion vector."""
-        if add.deletion_vector is None:
-            return chosen
-        own = positions[chosen]
-        dead = read_dead_rows(self._store, add.deletion_vector) & BitMap64(own)
-        return chosen[~np.isin(own, np.fromiter(dead, dtype=np.int64, count=len(dead)))]
 
 
 # Looking up keys is worth its request only if files can be left out.

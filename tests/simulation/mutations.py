@@ -270,7 +270,7 @@ def of_the_row_before(original: Function) -> Function:
 
     def packed(self: Any, rows: Any) -> Any:
         found = original(self, rows)
-        return found.take([place - 1 for place in range(rows.num_rows)])
+        return found and found.take([place - 1 for place in range(rows.num_rows)])
 
     return packed
 

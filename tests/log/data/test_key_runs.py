@@ -19,6 +19,7 @@ from tests.log.faults import Around
 from tests.randomness import seed
 from tidelog.log.data import key_runs
 from tidelog.log.data.key_runs import FileKeys, IndexedKey, KeyRun, UnusableRunError, open_runs, write_run
+from tidelog.log.data.packed_order import PackedOrder
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
@@ -276,8 +277,9 @@ def test_a_lookup_knows_the_order_of_rows(names: tuple[str, ...], order: str) ->
         found = [rows[file][position] for file, position in zip(hits.files, hits.positions, strict=True)]
         of_order = [tuple(row[key.stored.index(name)] for name in key.order.names) for row in found]
         is_known = [all(value not in {None, LONG} for value in values) for values in of_order]
-        assert hits.order.is_known.tolist() == is_known
-        unpacked = key.order.unpacked(hits.order.take(hits.order.is_known)).to_pylist()
+        packed = hits.order or PackedOrder.unknown(len(hits))
+        assert packed.is_known.tolist() == is_known
+        unpacked = key.order.unpacked(packed.take(packed.is_known)).to_pylist()
         assert [tuple(row.values()) for row in unpacked] == [
             values for values, known in zip(of_order, is_known, strict=True) if known
         ]
@@ -297,7 +299,7 @@ def test_a_run_without_an_order_is_that_of_an_older_tidelog() -> None:
     for key in (key_of("number"), by_order("number")):
         hits = KeyRun(old, PATH, key).find(key.codes(rows))
         assert sorted(hits.positions.tolist()) == list(range(10))
-        assert not hits.order.is_known.any()
+        assert hits.order is None
         store = new_store()
         write_run(store, PATH, key, [FileKeys("a", rows)])  # all of its orders are null
         assert store.read(PATH) == old.read(PATH)
@@ -320,8 +322,9 @@ def test_a_run_of_another_order_has_its_rows(order: str, *, is_known: bool) -> N
     assert sorted(zip(hits.places, hits.files, hits.positions, strict=True)) == [
         (place, place // 30, place % 30) for place in range(40)
     ]
-    assert hits.order.is_known.all() if is_known else not hits.order.is_known.any()
-    if is_known:
+    assert (hits.order is not None) is is_known
+    if hits.order is not None:
+        assert hits.order.is_known.all()
         found = key.order.unpacked(hits.order.take(np.argsort(hits.places)))
         assert found.to_pylist() == rows.select(key.order.names).to_pylist()
 

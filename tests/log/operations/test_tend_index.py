@@ -104,6 +104,7 @@ def test_a_merge_keeps_the_orders_that_its_runs_have(
     assert key is not None
     asked = [*range(10), *range(1000, 1010), *range(20, 40)]
     hits = run.find(key.codes(pa.table({"k": asked})))
+    assert hits.order is not None
     order = hits.order.take(hits.order.is_known)
     known = [asked[place] for place in hits.places[hits.order.is_known]]
     assert dict(zip(known, key.order.unpacked(order)["v"].to_pylist(), strict=True)) == {
@@ -121,7 +122,9 @@ def test_files_are_covered_with_their_orders(table: Table, clock: Clock) -> None
     assert tended(table, clock) == IndexReport(covered=1, runs=1)
     (run,) = index(table)
     assert [column.width for column in run.layout] == [2]
-    assert run.find(table_codes(range(4))).order.is_known.tolist() == [True] * 3
+    order = run.find(table_codes(range(4))).order
+    assert order is not None
+    assert order.is_known.tolist() == [True] * 3
 
 
 def test_a_merge_leaves_out_files_that_are_not_live(table: Table, clock: Clock) -> None:
