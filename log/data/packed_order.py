@@ -25,8 +25,8 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.format import properties
 from tidelog.log.format.schema import physical_name
 
-# The order of captured changes has 51 bytes.
-LONGEST = 63
+# The order of captured changes has 51 bytes, and 67 for two of the databases.
+LONGEST = 79
 _FIXED = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp, pt.is_floating, pt.is_decimal)
 _TEXT = (pt.is_string, pt.is_binary)
 # How many texts are packed at a time.

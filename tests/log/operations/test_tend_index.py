@@ -97,7 +97,7 @@ def test_a_merge_keeps_the_orders_that_its_runs_have(
     table.set_properties({"tidelog.orderBy": "v"})
     table.insert(rows(*range(1000, 1010)))
     table.insert([{"k": number, "v": None} for number in range(20, 30)])
-    table.insert([{"k": number, "v": "x" * (number + 30)} for number in range(30, 40)])
+    table.insert([{"k": number, "v": "x" * (number + 46)} for number in range(30, 40)])
     assert tended(table, clock) == IndexReport(merged=4, runs=1)
     (run,) = index(table)
     key = IndexedKey.of(load(table.store).head.metadata, SCHEMA)
@@ -109,7 +109,7 @@ def test_a_merge_keeps_the_orders_that_its_runs_have(
     known = [asked[place] for place in hits.places[hits.order.is_known]]
     assert dict(zip(known, key.order.unpacked(order)["v"].to_pylist(), strict=True)) == {
         **{number: str(number) for number in range(1000, 1010)},
-        **{number: "x" * (number + 30) for number in range(30, 34)},
+        **{number: "x" * (number + 46) for number in range(30, 34)},
     }
     assert sorted(asked[place] for place in hits.places) == sorted(asked)
 
