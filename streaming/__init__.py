@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
     from tidelog.streaming.monitoring.batch_report import BatchReport
     from tidelog.streaming.monitoring.observed import observed
+    from tidelog.streaming.sink.parking import Backlog
     from tidelog.streaming.sink.progress import wait_for
     from tidelog.streaming.sink.sink import Sink
     from tidelog.streaming.sink.sinks import Sinks
     from tidelog.streaming.sink.throttle import Throttle
 
 __all__ = [
+    "Backlog",
     "BatchReport",
     "Feed",
     "FeedReport",
@@ -74,6 +76,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Backlog": "sink.parking",
     "BatchReport": "monitoring.batch_report",
     "Feed": "feed",
     "FeedReport": "feed",

@@ -50,6 +50,7 @@ from tidelog.log.predicate.tree import (
     columns_of_parts,
     nan_ordered,
     parts,
+    to_sql,
     with_parts,
 )
 
@@ -85,6 +86,7 @@ __all__ = [
     "parts",
     "require_syntax",
     "result_type",
+    "to_sql",
     "update_at_time",
     "with_parts",
     "words",

@@ -11,8 +11,17 @@ from pyspark.sql import DataFrame
 from tidelog.streaming.capture.changes import RowChange, unread
 from tidelog.streaming.capture.order import BY_OFFSET, BY_TIME, number_text, order_text, require_epoch
 from tidelog.streaming.capture.schemas import Schema, rows_of_texts
-from tidelog.streaming.capture.values import AS_TEXT, LATIN1, MICROS, Encoding, Meaning, MisfitError, require_option
-from tidelog.streaming.sink.captured import DELETES, TRUNCATES, UPSERTS
+from tidelog.streaming.capture.values import (
+    AS_TEXT,
+    LATIN1,
+    MICROS,
+    Encoding,
+    Meaning,
+    MisfitError,
+    as_json,
+    require_option,
+)
+from tidelog.streaming.sink.control import DELETES, TRUNCATES, UPSERTS
 
 _ORDERS = (BY_OFFSET, BY_TIME)
 _UPDATE, _TRUNCATE = "UPDATE", "TRUNCATE"
@@ -91,8 +100,9 @@ class Canal:
                 None if number is None else str(number),
                 None,
                 declared,
+                raw=_part(body, place) if len(rows) > 1 else None,
             )
-            for row, order in zip(rows, orders, strict=True)
+            for place, (row, order) in enumerate(zip(rows, orders, strict=True))
         ]
         return self._with_old_keys(changes, body.get("old")) if kind == _UPDATE else changes
 
@@ -109,3 +119,10 @@ class Canal:
         else:
             major, minor = number_text(body.get("es")), number_text(body.get("id")) + number_text(place, 8)
         return order_text(self.epoch, major, minor, offset, is_change=True)
+
+
+def _part(body: Mapping[str, Any], place: int) -> bytes:
+    """A message with one of its rows: whole ones, one for each of many rows, could be too much for the memory."""
+    old = body.get("old")
+    part = {"old": [old[place]]} if isinstance(old, list) and place < len(old) else {}
+    return as_json({**body, "data": [body["data"][place]], **part}).encode()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidelog.log.format import properties as table_properties
-from tidelog.streaming.sink.captured import DELETES, OPERATION, ORDER
+from tidelog.streaming.sink.control import DELETES, OPERATION, ORDER
 from tidelog.streaming.sink.settings import UPSERT
 from tidelog.streaming.sink.sink import Sink
 
@@ -28,8 +28,8 @@ def sink(
         path: The table, which the first batch creates with the columns of the rows and `_order`.
         keys: The columns that identify a row. Default: the table's `tidelog.primaryKey`.
         dead_letters: A sink, or a path, for the records that cannot be applied, with the reason in `_reason`, and in
-            `_raw` the bytes of one that cannot be read. Several tables can have one path. Without it such a record is a
-            DataError, and the stream stops.
+            `_raw` their bytes. Several tables can have one path. Without it such a record is a DataError, and the
+            stream stops.
         keep: Further columns that a new table has: `_transaction`, the id of the transaction in the source. A table
             that has the column gets it in any case.
         properties: Table properties of a table that the sink creates. `tidelog.orderBy` is `_order` by default. A table

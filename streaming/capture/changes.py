@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -46,10 +47,14 @@ from tidelog.streaming.capture.values import (
     value_shown,
 )
 from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
-from tidelog.streaming.sink.captured import DELETES, OPERATION, ORDER, RAW, TRANSACTION, UNCHANGED, UPSERTS
+from tidelog.streaming.sink.control import DELETES, OLD_KEY, OPERATION, ORDER, RAW, TRANSACTION, UNCHANGED, UPSERTS
 from tidelog.streaming.sink.dead_letters import REASON
 
 PLACEHOLDER = "__debezium_unavailable_value"
+# The header of the record of a row whose key was changed.
+_OLD_KEY = "__debezium.oldkey"
+# The type of headers in a frame of Kafka's records, with `includeHeaders=true`.
+_HEADERS = "array<struct<key:string,value:binary>>"
 _CONTROL = StructType(
     [
         StructField(OPERATION, StringType()),
@@ -68,8 +73,11 @@ _MOST_DIGITS = 38
 class RowChange(NamedTuple):
     """One change: `data` is its row, or with `op` DELETES at least the key, `before` the row before it, if known.
 
+    `old_key` has at least the key before it, if it changes the key and that is known.
+
     `declared` is what the record's schema says of the columns, and `unit` that of timestamps in a record without one.
-    A record that cannot be read has a `reason`, and no `op`.
+    A record that cannot be read has a `reason`, and no `op`. All records of one change in the source have its `event`,
+    if that is known. `raw` is the record, if it is not the whole one that was read.
     """
 
     op: str | None
@@ -80,6 +88,9 @@ class RowChange(NamedTuple):
     declared: Mapping[str, Meaning] | None = None
     unit: str = MICROS
     reason: str | None = None
+    old_key: Mapping[str, Any] | None = None
+    event: str | None = None
+    raw: bytes | None = None
 
 
 def unread(reason: str) -> list[RowChange]:
@@ -162,7 +173,12 @@ class ChangeRows:
     def _decoded(self) -> StructType:
         """What the tasks give: a variant is JSON there."""
         kinds = [(of.name, StringType() if isinstance(of.dataType, VariantType) else of.dataType) for of in self.schema]
-        return StructType([*(StructField(name, kind) for name, kind in kinds), *_CONTROL])
+        control = [*_CONTROL]
+        if self.placeholder and self.keys and set(self.keys) <= set(self.schema.names):
+            control.append(
+                StructField(OLD_KEY, StructType([StructField(of, self.schema[of].dataType) for of in self.keys]))
+            )
+        return StructType([*(StructField(name, kind) for name, kind in kinds), *control])
 
     def columns(self, types: pa.Schema) -> list[_Column]:
         """How each column is read; `types` begins with theirs. Raises ConfigurationError."""
@@ -208,7 +224,7 @@ def _no_json(constant: str) -> None:
 
 
 def records_of(frame: DataFrame, value: str) -> DataFrame:
-    """The records with a value, as JSON in bytes, and their offsets, if there are some."""
+    """The records with a value, as JSON in bytes, with their offsets and the old keys in their headers, if known."""
     known = {name.lower(): name for name in frame.columns}
     if value.lower() not in known:
         raise SchemaMismatchError(
@@ -229,7 +245,12 @@ def records_of(frame: DataFrame, value: str) -> DataFrame:
             column=name,
         )
     offset = frame["offset"].cast("bigint") if "offset" in known else F.lit(None).cast("bigint")
-    return frame.where(column.isNotNull()).select(content.alias("content"), offset.alias("offset"))
+    old_key = F.lit(None).cast("binary")
+    if "headers" in known and frame.schema[known["headers"]].dataType.simpleString() == _HEADERS:
+        headers = F.filter(frame[known["headers"]], lambda header: header["key"] == _OLD_KEY)
+        old_key = F.get(headers, F.lit(0))["value"]
+    columns = (content.alias("content"), offset.alias("offset"), old_key.alias("old_key"))
+    return frame.where(column.isNotNull()).select(*columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +271,16 @@ class _Builder:
         self._columns = rows.columns(types)
         texts, lists, maps = _placeholders(rows.placeholder)
         self._texts, self._lists, self._maps = texts, lists, maps
+        self._has_old_key = OLD_KEY in types.names
+        self._previous: RowChange | None = None
 
     def built(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of some records."""
         columns: list[list[Any]] = [[] for _ in self._types]
-        for content, offset in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+        for content, offset, old_key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             for change in self._changes(content, offset):
-                self._add(columns, change, content)
+                self._add(columns, change, content, old_key)
+                self._previous = change
         arrays = [pa.array(values, of.type) for values, of in zip(columns, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
@@ -267,7 +291,7 @@ class _Builder:
             return unread(f"the record is not JSON: {error}")
         return self._format.changes(body, declared, offset)
 
-    def _add(self, columns: list[list[Any]], change: RowChange, content: bytes) -> None:
+    def _add(self, columns: list[list[Any]], change: RowChange, content: bytes, old_key: bytes | None) -> None:
         reason, unchanged = change.reason, []
         for values, column in zip(columns, self._columns, strict=False):
             found = None
@@ -284,9 +308,29 @@ class _Builder:
                 except MisfitError as error:
                     reason = reason or str(error)
             values.append(found)
-        control = (change.op, change.order, change.transaction, unchanged, reason, None if reason is None else content)
+        control: list[Any] = [change.op, change.order, change.transaction, unchanged, reason, change.raw or content]
+        if self._has_old_key:
+            control.append(self._old_key(change, old_key) if unchanged else None)
         for values, value in zip(columns[len(self._columns) :], control, strict=True):
             values.append(value)
+
+    def _old_key(self, change: RowChange, header: bytes | None) -> dict[str, Any] | None:
+        """The key that the row had before; None if that is unknown.
+
+        It is in a header of the record, if the frame has headers. In any case that of the deletion comes before it.
+        """
+        previous, gone = self._previous, change.old_key
+        if gone is None and header is not None:
+            with suppress(ValueError, RecursionError):
+                gone, _ = parsed(header)
+        elif gone is None and previous is not None and previous.op == DELETES:
+            gone = previous.data if change.event is not None and change.event == previous.event else None
+        if not isinstance(gone, dict):
+            return None
+        try:
+            return {of.name: self._read(of, change, gone.get(of.name)) for of in self._columns if of.is_key}
+        except MisfitError:
+            return None
 
     def _read(self, column: _Column, change: RowChange, value: Any) -> Any:
         """The value of a column. Raises MisfitError with a reason."""

@@ -23,7 +23,7 @@ from tidelog.streaming.capture.values import (
     Meaning,
     require_option,
 )
-from tidelog.streaming.sink.captured import DELETES, TRUNCATES, UPSERTS
+from tidelog.streaming.sink.control import DELETES, TRUNCATES, UPSERTS
 
 # What Debezium makes of a timestamp whose precision is not given.
 _UNITS = {"mysql": MILLIS, "mariadb": MILLIS, "sqlserver": NANOS}
@@ -54,7 +54,8 @@ def debezium(  # noqa: PLR0913 - the public signature
 
     Args:
         frame: Records of Kafka or of files, streaming or not. Only `value` is needed. With `offset`, the later of two
-            records at one position counts.
+            records at one position counts. With `headers`, values that are left out of a row whose key was changed are
+            found in a topic with several partitions, too.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
             needs a batch, as in a batch function. A batch of tombstones, or of what cannot be read, has none then.
@@ -80,7 +81,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
         it is now, `d` for a deletion, `t` for a truncate; `_order`, `_transaction`, `_unchanged`, the columns that
-        were left out; and for a record that cannot be read `_reason` and `_raw`, its bytes.
+        were left out; for a record that cannot be read `_reason`; and `_raw`, the bytes of the record.
 
     Raises:
         ConfigurationError, SchemaMismatchError: An argument is invalid.
@@ -132,15 +133,23 @@ class Debezium:
             before if op == "u" and isinstance(before, dict) else None,
             declared,
             _UNITS.get(str(source.get("connector")), MICROS),
+            event=_event(source),
         )
         if found.before is not None and _differs(found.before, found.data, self.keys):
-            return found._replace(op=DELETES, data=found.before), found
+            return found._replace(op=DELETES, data=found.before), found._replace(old_key=found.before)
         return (found,)
 
 
 def _differs(before: Mapping[str, Any], after: Mapping[str, Any], keys: Sequence[str]) -> bool:
     """Whether a row had another key. Without a replica identity, a row before has only nulls."""
     return any(before.get(name) is not None and before[name] != after.get(name) for name in keys)
+
+
+def _event(source: Mapping[str, Any]) -> str | None:
+    """What the deletion of a changed key and the new row have in common, and no other record."""
+    lsn, transaction = source.get("lsn"), source.get("txId")
+    is_known = source.get("connector") == "postgresql" and lsn is not None and transaction is not None
+    return f"{lsn}:{transaction}" if is_known else None
 
 
 def _transaction(body: Mapping[str, Any], source: Mapping[str, Any]) -> str | None:

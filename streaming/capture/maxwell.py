@@ -19,7 +19,7 @@ from tidelog.streaming.capture.order import (
 )
 from tidelog.streaming.capture.schemas import Schema, rows_of_texts
 from tidelog.streaming.capture.values import AS_TEXT, BASE64, MICROS, Encoding, Meaning, MisfitError, require_option
-from tidelog.streaming.sink.captured import DELETES, UPSERTS
+from tidelog.streaming.sink.control import DELETES, UPSERTS
 
 _ORDERS = (BY_POSITION, BY_OFFSET)
 _SNAPSHOT, _UPDATE = "bootstrap-insert", "update"

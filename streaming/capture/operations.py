@@ -21,7 +21,7 @@ from tidelog.log.data.ordering import present
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming.capture.order import require_epoch
 from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
-from tidelog.streaming.sink.captured import (
+from tidelog.streaming.sink.control import (
     CONTROL,
     DELETES,
     OPERATION,
@@ -99,7 +99,7 @@ def operations(
         F.lit(None).cast("string").alias(TRANSACTION),
         F.array().cast("array<string>").alias(UNCHANGED),
         reason.alias(REASON),
-        F.when(reason.isNotNull(), raw).alias(RAW),
+        raw.alias(RAW),
     )
 
 

@@ -36,7 +36,7 @@ from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
 from tidelog.streaming.capture.changes import ChangeRows, RecordFormat, declared_columns, records_of
 from tidelog.streaming.capture.values import DATE_NAMES, DECIMAL_NAME, LOCAL_NAMES, VARIABLE_NAME, ZONED_NAME, Encoding
-from tidelog.streaming.sink.captured import CONTROL
+from tidelog.streaming.sink.control import CONTROL
 
 _MOST_DIGITS = 38
 _TYPES: dict[str, DataType] = {

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -273,16 +273,21 @@ class SparkUpsert:
         return _flat(run(self._spark, partial(rewritten, head, writer), parts))
 
 
-def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """The rows that `are_newest` chooses, computed by Spark."""
+def newest_rows_of_frame(
+    frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], beside: Collection[str] = ()
+) -> DataFrame:
+    """The rows that `are_newest` chooses, computed by Spark. Those that differ only in columns `beside` are equal."""
     rank = free_name(arrow_schema(frame))
-    return ranked(frame, keys, order_by, rank).where(F.col(rank) == 1).drop(rank)
+    return ranked(frame, keys, order_by, rank, beside).where(F.col(rank) == 1).drop(rank)
 
 
-def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank: str) -> DataFrame:
+def ranked(
+    frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank: str, beside: Collection[str] = ()
+) -> DataFrame:
     """The rows with their rank among those of their key, from 1 for the newest, in the column `rank`.
 
-    Of rows that are equal in all columns the first only. Without an order all rows of a key are equally new.
+    Of rows that are equal in all columns, except `beside`, the first only. Without an order all rows of a key are
+    equally new.
     """
     frame = plain_texts(frame)
     names, order = present(frame.columns, keys), present(frame.columns, order_by)
@@ -295,7 +300,7 @@ def ranked(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str], rank:
     of_key = frame.withColumn(rank, F.rank().over(Window.partitionBy(*by_key).orderBy(*columns)))
     # Spark cannot compare maps and variants, but their texts.
     is_tied = F.count(F.lit(1)).over(Window.partitionBy(*equally_new)) > 1
-    whole = F.to_json(F.struct(*map(F.col, map(quoted, schema.names))), EXACT_TEXT)
+    whole = F.to_json(F.struct(*(F.col(quoted(name)) for name in schema.names if name not in beside)), EXACT_TEXT)
     same, number = f"{rank}_same", f"{rank}_number"
     of_key = of_key.withColumn(same, F.when(is_tied, whole))
     count = F.row_number().over(Window.partitionBy(*equally_new, same).orderBy(F.lit(1)))

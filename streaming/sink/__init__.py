@@ -10,7 +10,8 @@ How a micro-batch is processed:
    already, and whether the query may write to this table under this name.
 4. throttle: `throttle` makes the batch wait if the table has too many small files.
 5. dead letters: `dead_letters` separates the rows that an upsert cannot apply, if there is a sink for them.
-   A batch of change records of databases goes through `captured` first.
+   A batch of change records of databases goes through `captured` first, which knows the columns of `control`, and finds
+   what a source has left out by `left_out`.
 6. collect and write: `batch_rows` decides whether the driver or Spark writes the rows, and stages them by the sink's
    mode.
 7. commit: the ledger's entries go into the same commit as the rows. A first batch without rows commits only the claim

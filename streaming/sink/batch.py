@@ -7,7 +7,7 @@ These are also the phases in a BatchReport.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from tidelog.log.operations.upsert_order import OUTDATED
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
+from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.session import is_connect, is_running
 from tidelog.streaming.executors.tasks import require_reachable
@@ -32,15 +33,17 @@ from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
 from tidelog.streaming.sink.captured import (
-    UNCHANGED,
+    OF_RECORD,
     Captured,
     captured,
     has_columns,
     require_order,
     without_control,
 )
-from tidelog.streaming.sink.dead_letters import apart
+from tidelog.streaming.sink.control import ORDER, RAW
+from tidelog.streaming.sink.dead_letters import add_missing, apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
+from tidelog.streaming.sink.left_out import BaseTable
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.sink.target import BackgroundCheckpoint, Target
@@ -151,19 +154,26 @@ class Batch:
                 with self._phases("collect"):
                     rows = self._rows(frame, few_files=few_files)
                     if batch is not None and batch.needs_table:
-                        rows = _WithTable(self, batch, frame, few_files=few_files)
+                        rows = _WithTable(lambda base: self._completed(batch, frame, base, few_files=few_files))
                 return self._report(self._commit(rows), brake)
 
-    def rows_with_table(
-        self, batch: Captured, frame: DataFrame, transaction: Transaction, *, few_files: bool
-    ) -> BatchRows:
+    def _completed(self, batch: Captured, frame: DataFrame, transaction: Transaction, *, few_files: bool) -> BatchRows:
         """The rows of a batch together with what they need of the table that the transaction is based on."""
+        keys = self._settings.keys_of(transaction.schema, transaction.properties)
+        whole, unknown = batch.completed(frame, keys, self._base(transaction))
+        if unknown is not None:
+            letters: Any = self._settings.dead_letters
+            if letters is None:
+                batch.raise_unknown(unknown)
+            add_missing(letters.settings, collected(unknown), by=(ORDER, RAW))
+        return self._rows(whole, few_files=few_files)
+
+    def _base(self, transaction: Transaction) -> BaseTable:
+        """The table that a transaction is based on."""
         table = self._target.table
         if table is None:
-            raise AssertionError(self._identity)  # it was created for the transaction
-        keys = self._settings.keys_of(transaction.schema, transaction.properties)
-        whole = batch.completed(frame, keys, table.at(version=transaction.base_version))
-        return self._rows(whole, few_files=few_files)
+            raise AssertionError(self._identity)  # it was opened or created for the transaction
+        return BaseTable(transaction, table.at(version=transaction.base_version))
 
     def _rows(self, frame: DataFrame, *, few_files: bool) -> BatchRows:
         writer = None if self._transaction is None else self._transaction.writer
@@ -183,7 +193,9 @@ class Batch:
                 f"no record of the batch has a schema, and there is no table at {settings.path} yet",
                 advice="pass schema=, or create the table",
             )
-        with captured(self._frame, self._columns()[0] if has_columns(self._frame) else []) as batch:
+        keys = self._columns()[0] if has_columns(self._frame) else []
+        kept = {*settings.captured, *(() if self._transaction is None else self._transaction.schema.names)}
+        with captured(self._frame, keys, kept, keep_raw=settings.dead_letters is not None) as batch:
             if settings.dead_letters is None:
                 batch.require_read()
             yield batch
@@ -201,36 +213,41 @@ class Batch:
     def _applicable(self, batch: Captured | None) -> Iterator[DataFrame]:
         """The rows that can be applied, once the sink for the others has committed those."""
         settings, transaction = self._settings, self._transaction
-        kept = {*(settings.captured or ()), *(() if transaction is None else transaction.schema.names)}
-        frame = self._frame if batch is None else batch.without(kept)
         if batch is not None and not batch.has_columns:
-            with self._letters_given(batch.unread.drop(UNCHANGED)):
+            with self._letters_given(batch.unread):
                 yield batch.rows
             return
+        needs_state = batch is not None and batch.has_left_out and transaction is not None
+        state = self._base(transaction) if needs_state and transaction is not None else None
         if settings.dead_letters is None:
-            if batch is not None and batch.has_left_out:
-                frame = batch.known(frame, self._columns()[0], transaction)
-            yield frame
+            yield self._frame if batch is None else batch.known(self._columns()[0], state)
             return
         keys, order, partition_by = self._columns()
-        with apart(frame, keys, order, partition_by) as parts:
-            rows, others = parts if batch is None else batch.told_apart(*parts, keys, transaction)
-            with self._letters_given(others):
+        frame, beside = (self._frame, ()) if batch is None else (batch.rows, OF_RECORD)
+        with apart(frame, keys, order, partition_by, beside) as parts:
+            rows, others = parts if batch is None else batch.told_apart(*parts, keys, state)
+            with self._letters_given(others, None if batch is None else batch.unknown):
                 yield rows
 
     @contextmanager
-    def _letters_given(self, others: DataFrame) -> Iterator[None]:
-        """Give the rows that cannot be applied to their sink; if the block fails, it can be called again."""
+    def _letters_given(self, others: DataFrame, unknown: DataFrame | None = None) -> Iterator[None]:
+        """Give the rows that cannot be applied to their sink; if the block fails, it can be called again.
+
+        `unknown` are those of them that depend on the table. It may have been another one when the sink was given the
+        batch before a crash.
+        """
         letters: Any = self._settings.dead_letters
         if letters is None:
             yield
             return
         with self._phases("dead_letters"):
             letters(others, self._identity.batch_id)
+            if unknown is not None and letters.last.skipped:
+                add_missing(letters.settings, collected(unknown), by=(ORDER, RAW))
         try:
             yield
         except BaseException:
-            _release(letters.__getstate__(), self._identity)
+            _release(letters.settings, self._identity)
             raise
 
     def _is_committed(self, transaction: Transaction | None) -> bool:
@@ -413,17 +430,14 @@ class _NoRows:
 class _WithTable:
     """The rows of a batch that are complete only with rows of the table; each time they are staged, with its own."""
 
-    def __init__(self, batch: Batch, captured: Captured, frame: DataFrame, *, few_files: bool) -> None:
+    def __init__(self, completed: Callable[[Transaction], BatchRows]) -> None:
         self.count = 0
         self.writer = SPARK
-        self._batch = batch
-        self._captured = captured
-        self._frame = frame
-        self._few_files = few_files
+        self._completed = completed
 
     def stage(self, transaction: Transaction) -> None:
         """See BatchRows."""
-        rows = self._batch.rows_with_table(self._captured, self._frame, transaction, few_files=self._few_files)
+        rows = self._completed(transaction)
         rows.stage(transaction)
         self.count, self.writer = rows.count, rows.writer
 

@@ -1,49 +1,56 @@
 """Batches of change records, as `tidelog.streaming.capture` makes them: what an upsert does not know is done here.
 
-Beside the columns of the table a row has those of CONTROL. Rows that could not be read are told apart. A truncate
-deletes what is older than it. A row whose values the source left out gets them from the batch, or from the table.
+Beside the columns of the table a row has those of `control`. Rows that could not be read are told apart. A truncate
+deletes what is older than it. A row whose values the source left out gets them by `left_out`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import StructType
 
-from tidelog.log import Snapshot, Transaction
-from tidelog.log.arrays import BoolArray
-from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
-from tidelog.log.operations.upsert import KeyMatcher
-from tidelog.log.read.keys import Keys
+from tidelog.log import Snapshot
+from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError
+from tidelog.log.predicate import Literal, to_sql
 from tidelog.streaming import spark_versions
-from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.plain_frame import arrow_schema, quoted, widens
 from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
+from tidelog.streaming.sink.control import (
+    CONTROL,
+    DELETES,
+    OLD_KEY,
+    OPERATION,
+    ORDER,
+    RAW,
+    REQUIRED,
+    TRANSACTION,
+    TRUNCATES,
+    UNCHANGED,
+)
 from tidelog.streaming.sink.dead_letters import REASON
+from tidelog.streaming.sink.left_out import BaseTable, LeftOutValues, frame_of
 
-OPERATION, ORDER, TRANSACTION, UNCHANGED, RAW = "_op", "_order", "_transaction", "_unchanged", "_raw"
-CONTROL = (OPERATION, ORDER, TRANSACTION, UNCHANGED, REASON, RAW)
-"""The columns of a change record beside those of its table."""
-UPSERTS, DELETES, TRUNCATES = "u", "d", "t"
-_LEFT_OUT = "the source left out the value of {}, and the table has no row with this key that could keep it"
-
+_BESIDE_VARIANT = "the source left out the value of {}, which cannot be kept in a row with a VARIANT, the column "
 _DEAD_LETTERS = "pass dead_letters=, a sink or a path that takes such records, or correct the schema"
 
+# The number of a record in the batch. Its bytes are found by it: they would make each sort of the rows slower.
+_NUMBER = "_tidelog_number"
+OF_RECORD = (TRANSACTION, OLD_KEY, _NUMBER)
+"""The columns that can differ in two records of one row."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Captured:
     """A batch: the rows to apply, and those that could not be read.
 
     Without columns beside those of CONTROL there is nothing to apply: no record said what the columns are.
-    `truncated` is the order of the newest truncate, None if there is none. If some values are left out, `_unchanged`
-    is a map from the names of their columns to the order of the record of the batch that they are taken from, or null.
+    `truncated` is the order of the newest truncate, None if there is none. `kept` are the columns of CONTROL that the
+    table has. `raw` has the bytes of the records, if there is a place for dead letters.
     """
 
     rows: DataFrame
@@ -52,6 +59,11 @@ class Captured:
     reason: str | None
     truncated: str | None
     has_left_out: bool
+    kept: Collection[str]
+    raw: DataFrame | None
+    unknown: DataFrame | None = field(default=None, init=False)
+    """The records that leave out what nothing has, if there are some; known once they were told apart."""
+    _left_out: LeftOutValues | None = field(default=None, init=False)
 
     @property
     def has_columns(self) -> bool:
@@ -60,12 +72,8 @@ class Captured:
 
     @property
     def needs_table(self) -> bool:
-        """Whether the rows are not complete without those of the table."""
-        return self.truncated is not None or self.has_left_out
-
-    def without(self, kept: Collection[str]) -> DataFrame:
-        """The rows without the columns that tell of the record alone, except those that are kept."""
-        return self.rows if TRANSACTION in kept else self.rows.drop(TRANSACTION)
+        """Whether the rows are not complete without those of the table; known once they were told apart."""
+        return self.truncated is not None or self._left_out is not None
 
     def require_read(self) -> None:
         """Raise DataError if a row could not be read."""
@@ -76,46 +84,97 @@ class Captured:
             )
 
     def told_apart(
-        self, rows: DataFrame, others: DataFrame, keys: Sequence[str], transaction: Transaction | None
+        self, rows: DataFrame, others: DataFrame, keys: Sequence[str], state: BaseTable | None
     ) -> tuple[DataFrame, DataFrame]:
-        """The newest rows of keys that can be applied, and all other rows of the batch, with a column REASON."""
-        others = others.unionByName(self.unread.drop(UNCHANGED), allowMissingColumns=True)
-        if not self.has_left_out:
-            return rows, others
-        rows, unknown = _known_and_unknown(rows, keys, transaction)
-        return rows, others.drop(UNCHANGED).unionByName(unknown, allowMissingColumns=True)
+        """The newest rows of keys that can be applied, and all other rows of the batch, with a column REASON.
 
-    def known(self, rows: DataFrame, keys: Sequence[str], transaction: Transaction | None) -> DataFrame:
-        """The newest rows of keys. Raises DataError if one leaves out a value that nothing has."""
-        rows, unknown = _known_and_unknown(newest_rows_of_frame(rows, keys, [ORDER]), keys, transaction)
+        Of the former those that leave out values are missing: `completed` adds them.
+        """
+        # Most batches have none. Their sink has no job to do then, and this is the only one.
+        others = self._with_bytes(others) if others.count() else _none_of(others.drop(UNCHANGED, OLD_KEY, _NUMBER))
+        if self.has_left_out:
+            self.unknown = self._unknown(rows, keys, state)
+            if self.unknown is not None:
+                others = others.unionByName(self.unknown, allowMissingColumns=True)
+            rows = rows.where(F.size(UNCHANGED) == 0)
+        return self._bare(rows), others.unionByName(self.unread, allowMissingColumns=True)
+
+    def known(self, keys: Sequence[str], state: BaseTable | None) -> DataFrame:
+        """The same, if there is no place for others. Raises DataError if a row leaves out a value that nothing has."""
+        if not self.has_left_out:
+            return self._bare(self.rows)
+        rows = newest_rows_of_frame(self.rows, keys, [ORDER], OF_RECORD)
+        unknown = self._unknown(rows, keys, state)
+        if unknown is not None:
+            self.raise_unknown(unknown)
+        return self._bare(rows.where(F.size(UNCHANGED) == 0))
+
+    def completed(self, rows: DataFrame, keys: Sequence[str], state: BaseTable) -> tuple[DataFrame, DataFrame | None]:
+        """All rows to apply: also those that leave out values, and deletions of what a truncate deletes of the table.
+
+        And those that leave out what the table had, but has no more: a writer has deleted the row meanwhile.
+        """
+        unknown = None
+        if self._left_out is not None:
+            whole, missing = self._left_out.decided(state)
+            rows = rows.unionByName(self._bare(self._left_out.frame(whole)))
+            unknown = self._with_bytes(self._left_out.frame(missing)) if missing.num_rows else None
+        if self.truncated is not None:
+            rows = _with_deletions(rows, self.truncated, keys, state.snapshot)
+        return rows, unknown
+
+    @staticmethod
+    def raise_unknown(unknown: DataFrame) -> None:
+        """Raise DataError, unless there are none of these records that leave out values."""
         first = unknown.select(REASON).first()
         if first is not None:
             raise DataError(first[0], advice=_DEAD_LETTERS)
-        return rows
 
-    def completed(self, rows: DataFrame, keys: Sequence[str], snapshot: Snapshot) -> DataFrame:
-        """The rows with the values that they leave out, and deletions of what the table has and a truncate deletes."""
-        if self.has_left_out:
-            rows = _with_old_values(rows, keys, snapshot)
-        return rows if self.truncated is None else _with_deletions(rows, self.truncated, keys, snapshot)
+    def _bare(self, rows: DataFrame) -> DataFrame:
+        """The rows without the columns that tell of the record alone, except those that the table has."""
+        return rows.drop(RAW, UNCHANGED, OLD_KEY, _NUMBER, *(() if TRANSACTION in self.kept else (TRANSACTION,)))
+
+    def _with_bytes(self, letters: DataFrame) -> DataFrame:
+        """Dead letters with the bytes of their records."""
+        letters = letters.drop(UNCHANGED, OLD_KEY)
+        return letters if self.raw is None else self.raw.join(letters, _NUMBER, "right").drop(_NUMBER)
+
+    def _unknown(self, rows: DataFrame, keys: Sequence[str], state: BaseTable | None) -> DataFrame | None:
+        """Those of the newest rows that leave out a value which nothing has; None if there are none."""
+        variant = next((of.name for of in rows.schema if '"variant"' in of.json()), None)
+        if variant is not None:  # Spark does not take one from the driver, where the values are found
+            before, after = _BESIDE_VARIANT.split("{}")
+            reason = F.concat(F.lit(before), F.array_join(UNCHANGED, ", "), F.lit(after + variant))
+            return self._with_bytes(rows.where(F.size(UNCHANGED) > 0).withColumn(REASON, reason))
+        left_out = LeftOutValues(rows, self.rows, keys, self.truncated)
+        self._left_out = left_out if left_out.count else None
+        _, unknown = left_out.decided(state)
+        return self._with_bytes(left_out.frame(unknown)) if unknown.num_rows else None
 
 
 def has_columns(frame: DataFrame) -> bool:
     """Whether change records have columns beside those of CONTROL."""
-    return not set(frame.columns) <= set(CONTROL)
+    return not set(frame.columns) <= {*CONTROL, _NUMBER}
+
+
+def _none_of(frame: DataFrame) -> DataFrame:
+    return frame.where(F.lit(False))  # noqa: FBT003 - a value
 
 
 @contextmanager
-def captured(frame: DataFrame, keys: Sequence[str]) -> Iterator[Captured]:
-    """The batch, computed once within the block. Raises SchemaMismatchError if it has not the columns of CONTROL."""
-    for name in CONTROL:
+def captured(frame: DataFrame, keys: Sequence[str], kept: Collection[str], *, keep_raw: bool) -> Iterator[Captured]:
+    """The batch, computed once within the block; `keep_raw` for dead letters.
+
+    Raises SchemaMismatchError if it has not the columns of CONTROL.
+    """
+    for name in REQUIRED:
         if name not in frame.columns:
             raise SchemaMismatchError(
                 f"the batch lacks the column {name!r}, which change records have",
                 advice="pass what capture.debezium or another function of tidelog.streaming.capture returns",
                 column=name,
             )
-    held = frame.persist()
+    held = (frame.withColumn(_NUMBER, F.monotonically_increasing_id()) if keep_raw else frame.drop(RAW)).persist()
     try:
         is_bad = F.col(REASON).isNotNull()
         row = held.agg(
@@ -128,63 +187,30 @@ def captured(frame: DataFrame, keys: Sequence[str]) -> Iterator[Captured]:
             raise AssertionError(frame)  # an aggregate has a row
         rows = held.where(~is_bad & (F.col(OPERATION) != TRUNCATES)).drop(REASON, RAW)
         has_left_out = row["left_out"] > 0
-        if has_left_out:
-            _require_no_variant(rows)
-        rows = _folded(rows, keys) if has_left_out else rows.drop(UNCHANGED)
+        if not has_left_out:
+            rows = rows.drop(UNCHANGED, OLD_KEY)
         if row["truncated"] is not None:
             rows = _deleted_before(rows, row["truncated"], keys)
         # Without any, Spark needs no job to find that out again.
-        letters = held.where(is_bad) if row["bad"] else held.where(F.lit(False))  # noqa: FBT003 - a value
-        yield Captured(rows, letters, row["bad"], row["reason"], row["truncated"], has_left_out)
+        letters = (held.where(is_bad) if row["bad"] else _none_of(held)).drop(UNCHANGED, OLD_KEY, _NUMBER)
+        raw = held.select(_NUMBER, RAW) if keep_raw else None
+        yield Captured(rows, letters, row["bad"], row["reason"], row["truncated"], has_left_out, kept, raw)
     finally:
         held.unpersist()
-
-
-def _require_no_variant(rows: DataFrame) -> None:
-    for field in rows.schema:
-        if '"variant"' in field.json():
-            raise UnsupportedFeatureError(
-                f"the source left out a value, and with the column {field.name!r}, a variant, it cannot be kept",
-                advice="declare the column as STRING",
-                features="variantType",
-            )
 
 
 def _deleted_before(rows: DataFrame, truncated: str, keys: Sequence[str]) -> DataFrame:
     """The rows, of which those that are older than a truncate are deletions at its time."""
     is_older, columns = F.col(ORDER) < truncated, []
-    changed = {OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)}
-    if UNCHANGED in rows.columns:  # a map, and a deletion leaves out nothing
-        changed[UNCHANGED] = F.map_filter(UNCHANGED, lambda name, order: F.lit(False))  # noqa: ARG005, FBT003 - a value
-    for field in rows.schema:
-        name = field.name
+    changed = {OPERATION: F.lit(DELETES), ORDER: F.lit(truncated), UNCHANGED: F.array().cast("array<string>")}
+    for of in rows.schema:
+        name = of.name
         if name in keys:
             columns.append(F.col(quoted(name)))
             continue
-        value = changed.get(name, F.lit(None).cast(field.dataType))
+        value = changed.get(name, F.lit(None).cast(of.dataType))
         columns.append(F.when(is_older, value).otherwise(F.col(quoted(name))).alias(name))
     return rows.select(*columns)
-
-
-def _folded(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows with the values that they leave out and an older row of the batch has."""
-    older = Window.partitionBy(*(F.col(quoted(name)) for name in keys)).orderBy(ORDER)
-    older = older.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    columns, entries = [], []
-    for field in rows.schema:
-        name = field.name
-        if name in keys or name in CONTROL:
-            columns.append(F.col(quoted(name)))
-            continue
-        is_left_out = F.array_contains(UNCHANGED, F.lit(name))
-        gives = (F.col(OPERATION) == UPSERTS) & ~is_left_out
-        given = F.struct(F.col(ORDER).alias("order"), F.col(quoted(name)).alias("value"))
-        newest = F.last(F.when(gives, given), ignorenulls=True).over(older)
-        columns.append(F.when(is_left_out, newest["value"]).otherwise(F.col(quoted(name))).alias(name))
-        entry = F.struct(F.lit(name).alias("key"), newest["order"].alias("value"))
-        entries.append(F.when(is_left_out, entry))
-    origins = F.map_from_entries(F.array_compact(F.array(*entries)))
-    return rows.select(*columns, origins.alias("origins")).drop(UNCHANGED).withColumnRenamed("origins", UNCHANGED)
 
 
 def require_order(schema: pa.Schema, path: str) -> None:
@@ -202,104 +228,16 @@ def without_control(frame: DataFrame, kept: Collection[str]) -> DataFrame:
     return frame.drop(*(name for name in CONTROL if name not in (ORDER, *kept)))
 
 
-def _known_and_unknown(
-    rows: DataFrame, keys: Sequence[str], transaction: Transaction | None
-) -> tuple[DataFrame, DataFrame]:
-    """The rows, and those that leave out a value which neither the batch nor the table has."""
-    partial = collected(rows.where(F.size(UNCHANGED) > 0))
-    is_unknown = np.zeros(partial.num_rows, dtype=bool)
-    for number, origins in enumerate(partial[UNCHANGED].to_pylist()):
-        is_unknown[number] = any(order is None for _, order in origins)
-    if transaction is not None and is_unknown.any():
-        is_unknown[is_unknown] = _have_no_row(partial.filter(pa.array(is_unknown)), keys, transaction)
-    unknown = partial.filter(pa.array(is_unknown))
-    spark = rows.sparkSession
-    whole = rows.where(F.size(UNCHANGED) == 0)
-    left = _frame(spark, partial.filter(pa.array(~is_unknown)), rows.schema)
-    names = F.array_join(F.map_keys(F.map_filter(UNCHANGED, lambda _, order: order.isNull())), ", ")
-    before, after = _LEFT_OUT.split("{}")
-    reason = F.concat(F.lit(before), names, F.lit(after))
-    others = _frame(spark, unknown, rows.schema).withColumn(REASON, reason).drop(UNCHANGED)
-    return whole.unionByName(left), others
-
-
-def _frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
-    """The rows as a frame; PySpark cannot convert a column without chunks."""
-    return spark.createDataFrame(rows, schema) if rows.num_rows else spark.createDataFrame([], schema)
-
-
-def _have_no_row(records: pa.Table, keys: Sequence[str], transaction: Transaction) -> BoolArray:
-    """Which records would be applied, but have no live row."""
-    writer = transaction.writer
-    own = Keys(records, keys, writer.store.url)
-    ordered = KeyMatcher(transaction.state, writer, own).ordered(
-        records.select([ORDER]), np.zeros(records.num_rows, dtype=bool)
-    )
-    has_row = np.zeros(records.num_rows, dtype=bool)
-    winners = np.flatnonzero(ordered.decision.wins)
-    for matches in ordered.matches:
-        has_row[winners[matches.places]] = True
-    return ordered.decision.wins & ~has_row
-
-
-def _with_old_values(rows: DataFrame, keys: Sequence[str], snapshot: Snapshot) -> DataFrame:
-    partial = collected(rows.where(F.size(UNCHANGED) > 0))
-    whole = rows.where(F.size(UNCHANGED) == 0)
-    if partial.num_rows:
-        filled = _filled(partial, keys, snapshot)
-        is_same = filled.schema.types == partial.schema.types
-        schema = rows.schema if is_same else spark_versions.columns_from_arrow(filled.schema)
-        whole = whole.unionByName(_frame(rows.sparkSession, filled, schema))
-    return whole.drop(UNCHANGED)
-
-
 def _with_deletions(rows: DataFrame, truncated: str, keys: Sequence[str], snapshot: Snapshot) -> DataFrame:
-    order = truncated.replace("\\", "\\\\").replace("'", "\\'")
-    older = snapshot.scan(f"{ORDER} < '{order}' OR {ORDER} IS NULL", columns=list(keys)).to_arrow()
+    older = snapshot.scan(f"{ORDER} < {to_sql(Literal(truncated))} OR {ORDER} IS NULL", columns=list(keys)).to_arrow()
     if not older.num_rows:
         return rows
-    gone = _frame(rows.sparkSession, older, spark_versions.columns_from_arrow(older.schema))
+    gone = frame_of(rows.sparkSession, older, spark_versions.columns_from_arrow(older.schema))
     kinds, columns = arrow_schema(rows), []
     for name in keys:
         # A key of the table can have a wider type than an older record.
         is_wider = widens(kinds.field(name).type, older.schema.field(name).type)
         column = F.col(quoted(name))
         columns.append(column if is_wider else column.cast(rows.schema[name].dataType).alias(name))
-    gone = gone.select(*columns)
-    gone = gone.withColumns({OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)})
+    gone = gone.select(*columns).withColumns({OPERATION: F.lit(DELETES), ORDER: F.lit(truncated)})
     return rows.unionByName(gone, allowMissingColumns=True)
-
-
-def _filled(partial: pa.Table, keys: Sequence[str], snapshot: Snapshot) -> pa.Table:
-    """Rows with the values that they leave out: the table's, unless the batch has newer ones."""
-    own = Keys(partial, keys, "")
-    names = [name for name in partial.column_names if name not in CONTROL and name in snapshot.schema.names]
-    live = snapshot.get(partial.select(list(keys)), list(dict.fromkeys([*names, ORDER])))
-    place_of: dict[int, int] = {}
-    orders = live[ORDER].to_pylist()
-    for row, place in enumerate(own.places(live).tolist()):
-        if place not in place_of or (orders[row] or "") > (orders[place_of[place]] or ""):
-            place_of[place] = row
-    columns = {name: partial[name].to_pylist() for name in names if name not in keys}
-    of_table = {name: live[name].to_pylist() for name in columns}
-    for place, origins in enumerate(partial[UNCHANGED].to_pylist()):
-        if place not in place_of:
-            continue
-        found = place_of[place]
-        for name, order in origins:
-            if name in columns and (order is None or order < (orders[found] or "")):
-                columns[name][place] = of_table[name][found]
-    return pa.table(
-        {
-            name: _array(columns[name], partial[name].type, live[name].type) if name in columns else partial[name]
-            for name in partial.column_names
-        }
-    )
-
-
-def _array(values: list[Any], kind: pa.DataType, of_table: pa.DataType) -> pa.Array:
-    """Values in the type that the batch has, or that of the table, which can be a wider one."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError):
-        return pa.array(values, of_table)

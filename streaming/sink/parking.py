@@ -4,19 +4,22 @@ Each batch's parked records are one commit, by a Sink, so each record is there o
 and gets those of PARKED_COLUMNS. The commits also say, for each query, which tables it has written to (`txn` entries
 `tidelog/joined/<query id>/<table>`): one of those that has no claim any more was lost, and is not made again.
 
+A batch that runs again can be refused by further tables: the rows of each of these are one more commit, by a Sink of
+their own, so that each is there once as well.
+
 A parked batch is pending until its own table has its ledger entry, as any other batch of that table. So nothing has to
 be marked as applied, and a crash at any moment leaves each record parked or applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -28,11 +31,13 @@ from tidelog.log.errors import (
     TableNotFoundError,
 )
 from tidelog.log.format.actions import SetTransaction
-from tidelog.log.system import REAL_SYSTEM, logger
+from tidelog.log.predicate import Literal, to_sql
+from tidelog.log.system import REAL_SYSTEM, logger, to_datetime
 from tidelog.streaming.jvm_reading.tables import read
+from tidelog.streaming.sink.batch import Circumstances, circumstances
 from tidelog.streaming.sink.dead_letters import REASON
 from tidelog.streaming.sink.ledger import Ledger
-from tidelog.streaming.sink.micro_batch import MicroBatch
+from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
 from tidelog.streaming.sink.settings import ADOPT
 from tidelog.streaming.sink.sink import Sink
 
@@ -43,19 +48,29 @@ _LOGGER = logger("tidelog.streaming")
 
 @dataclass(frozen=True, slots=True)
 class ParkedBatch:
-    """The parked records of one batch of one table, and why they were parked."""
+    """The parked records of one batch of one table, why they were parked, and when."""
 
     name: str
     batch: MicroBatch
     reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many batches of a table are parked, and since when the oldest of them is."""
+
+    batches: int
+    since: datetime
 
 
 class Parking:
-    """The table of parked records of one `Sinks`. `sink` writes it."""
+    """The table of parked records of one `Sinks`. `make` returns the Sink of a name that writes it."""
 
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        settings = sink.__getstate__()
+    def __init__(self, make: Callable[[str], Sink]) -> None:
+        self._make = make
+        self.sink = make("parked")
+        settings = self.sink.settings
         self.path, self._options = settings.path, settings.storage_options
         self._name, self._adopts = settings.name, settings.on_reset == ADOPT
         self._is_claimed = False
@@ -99,50 +114,66 @@ class Parking:
             table.begin().stage_adds([]).note(operation="STREAMING UPDATE", transactions=entries).commit()
         joined.update(new)
 
-    def park(self, frame: DataFrame, reasons: Mapping[str, str], batch: MicroBatch) -> None:
-        """Add the frame's rows, whose column TABLE is one of `reasons`. The first call of a query claims the table."""
+    def park(self, frame: DataFrame, reasons: Mapping[str, str], batch: MicroBatch) -> Mapping[str, datetime]:
+        """Add the frame's rows, whose column TABLE is one of `reasons`, and return which are new, and their time.
+
+        The first call of a query claims the table.
+        """
         if not reasons and self._is_claimed:
-            return
+            return {}
+        now = REAL_SYSTEM.now_ms()
         reason = F.coalesce(*(F.when(F.col(TABLE) == name, F.lit(text)) for name, text in reasons.items()), F.lit(""))
         parked = frame.withColumns(
             {
                 QUERY: F.lit(batch.query_id),
                 BATCH: F.lit(batch.batch_id).cast("long"),
                 OFFSETS: F.lit(batch.fingerprint).cast("long"),
-                AT: F.lit(REAL_SYSTEM.now_ms()).cast("long"),
+                AT: F.lit(now).cast("long"),
                 REASON: reason,
             }
         )
         parked = parked.withColumn(AT, F.timestamp_millis(AT))
         self.sink(parked.where(F.col(TABLE).isin(list(reasons)) if reasons else F.lit(False)), batch.batch_id)  # noqa: FBT003
         self._is_claimed = True
+        new = set(reasons)
         if self.sink.last is not None and self.sink.last.skipped:
-            self._require_parked(reasons, batch)
+            new -= self._parked_of(batch)
+            new = {name for name in sorted(new) if self._park_more(parked.where(F.col(TABLE) == name), name, batch)}
+        return dict.fromkeys(new, to_datetime(now))
 
-    def _require_parked(self, reasons: Mapping[str, str], batch: MicroBatch) -> None:
-        """Raise the reason if the batch, which was parked before, holds nothing of one of these tables."""
-        own = (batch.query_id, batch.batch_id)
-        there = {parked.name for parked in self.batches() if (parked.batch.query_id, parked.batch.batch_id) == own}
-        for name in sorted(set(reasons) - there):
-            raise CheckpointResetError(
-                f"batch {batch.batch_id} was parked in {self.path} without the rows of {name!r}, which had them then "
-                f"and refuses them now: {reasons[name]}",
-                advice="put the table back as it was, and start the query again",
-                path=self.path,
-                sink=name,
-            )
+    def _park_more(self, rows: DataFrame, name: str, batch: MicroBatch) -> bool:
+        """Add the rows of a table that refuses a batch only now, and say if they are new.
+
+        They are never applied if the table has the batch.
+        """
+        sink = self._make(f"parked-{digest_63(f'{batch.query_id}/{name}'):x}")
+        token = circumstances.set(Circumstances(joins=True))
+        try:
+            sink(rows, batch.batch_id)
+        finally:
+            circumstances.reset(token)
+        return sink.last is not None and not sink.last.skipped
+
+    def _parked_of(self, batch: MicroBatch) -> set[str]:
+        """The tables of which this batch is parked."""
+        table = self._opened()
+        if table is None or TABLE not in table.schema.names:
+            return set()
+        own = f"{QUERY} = {to_sql(Literal(batch.query_id))} AND {BATCH} = {batch.batch_id}"
+        return {name for rows in table.scan(own, [TABLE]).to_batches() for name in rows[TABLE].unique().to_pylist()}
 
     def batches(self, names: Collection[str] | None = None) -> list[ParkedBatch]:
         """What is parked, for these tables or for all, in the order of its batches, applied or not."""
         table = self._opened()
         if table is None or TABLE not in table.schema.names:
             return []
+        if names is not None and not names:
+            return []
         columns = [TABLE, QUERY, BATCH, OFFSETS, REASON, AT]
         known: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for batch in table.scan(columns=columns).to_batches():  # all at once can be more than the memory holds
+        chosen = None if names is None else f"{TABLE} IN ({', '.join(to_sql(Literal(name)) for name in sorted(names))})"
+        for batch in table.scan(chosen, columns).to_batches():  # all at once can be more than the memory holds
             found = pa.Table.from_batches([batch])
-            if names is not None:
-                found = found.filter(pc.is_in(found[TABLE], pa.array(sorted(names), pa.string())))
             for row in found.group_by(columns[:-2]).aggregate([(AT, "min"), (REASON, "min")]).to_pylist():
                 key = tuple(row[name] for name in columns[:-2])
                 other = known.setdefault(key, row)
@@ -153,7 +184,12 @@ class Parking:
             began.setdefault(row[QUERY], row[f"{AT}_min"])
         rows.sort(key=lambda row: (began[row[QUERY]], row[QUERY], row[BATCH]))
         return [
-            ParkedBatch(row[TABLE], MicroBatch(row[QUERY], "replay", row[BATCH], row[OFFSETS]), row[f"{REASON}_min"])
+            ParkedBatch(
+                row[TABLE],
+                MicroBatch(row[QUERY], "replay", row[BATCH], row[OFFSETS]),
+                row[f"{REASON}_min"],
+                row[f"{AT}_min"],
+            )
             for row in rows
         ]
 
@@ -171,8 +207,8 @@ class Parking:
         """Delete records that are applied. They do no harm if this fails, and the next replay deletes them."""
         table = self._opened()
         if table is not None:
-            name, query = (text.replace("'", "''") for text in (applied.name, applied.batch.query_id))
-            table.delete(f"{TABLE} = '{name}' AND {QUERY} = '{query}' AND {BATCH} = {applied.batch.batch_id}")
+            name, query = to_sql(Literal(applied.name)), to_sql(Literal(applied.batch.query_id))
+            table.delete(f"{TABLE} = {name} AND {QUERY} = {query} AND {BATCH} = {applied.batch.batch_id}")
 
     def _opened(self) -> Table | None:
         try:
@@ -198,7 +234,7 @@ def is_pending(parked: ParkedBatch, sink: Sink) -> bool:
 
 def newest_batch(sink: Sink, batch: MicroBatch) -> int | None:
     """The newest batch of the query that a sink's table has; None if it has none, or if there is no table."""
-    settings = sink.__getstate__()
+    settings = sink.settings
     try:
         table = Table.open(settings.path, storage_options=settings.storage_options)
     except TableNotFoundError:
@@ -216,3 +252,12 @@ def _transactions(table: Table) -> Mapping[str, int]:
 
 def _joined_id(query_id: str, name: str) -> str:
     return f"tidelog/joined/{query_id}/{name}"
+
+
+def backlogs(parked: Iterable[ParkedBatch]) -> dict[str, Backlog]:
+    """The backlog of each table."""
+    found: dict[str, Backlog] = {}
+    for one in parked:
+        known = found.get(one.name, Backlog(0, one.at))
+        found[one.name] = Backlog(known.batches + 1, min(known.since, one.at))
+    return found

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import pyarrow.compute as pc
-
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.storage import Store, open_store
@@ -36,7 +34,7 @@ def wait_for(
         checkpoint: The query's `checkpointLocation`: a local path or a URL.
         batch: The number of a batch.
         offsets: For each topic and partition the offset that comes after the last record, as a Kafka client gives the
-            end of a partition.
+            end of a partition. A topic that the query reads by two sources counts as far as both have come.
         parked: The table of parked records of the query's `Sinks`: waits for those of these batches, too.
         timeout_s: How long to wait, in seconds. 0 only looks.
         storage_options: Credentials and endpoint of the store of both. They are never logged.
@@ -72,15 +70,18 @@ def _newest_completed(store: Store) -> int | None:
 def _has(store: Store, newest: int, batch: int | None, offsets: Mapping[str, Mapping[int, int]] | None) -> bool:
     if batch is not None:
         return newest >= batch
-    found: dict[str, dict[str, int]] = {}
+    found: dict[tuple[str, str], int] = {}
     for line in store.read(f"offsets/{newest}").decode().splitlines()[2:]:
         try:
             source = json.loads(line[line.index("{") :])
         except ValueError:  # a source that is not Kafka
             continue
-        found |= {topic: ends for topic, ends in source.items() if isinstance(ends, dict)}
+        for topic, ends in source.items():
+            for partition, end in (ends if isinstance(ends, dict) else {}).items():
+                # Of two sources with one topic, the tables have what both have read.
+                found[topic, partition] = min(end, found.get((topic, partition), end))
     return all(
-        found.get(topic, {}).get(str(partition), -1) >= end
+        found.get((topic, str(partition)), -1) >= end
         for topic, ends in (offsets or {}).items()
         for partition, end in ends.items()
     )
@@ -94,5 +95,6 @@ def _is_parked(store: Store, path: str | None, storage_options: Mapping[str, str
     except TableNotFoundError:
         return False
     query = json.loads(store.read("metadata"))["id"]
-    rows = table.scan(columns=[QUERY, BATCH]).to_arrow()
-    return bool(pc.any(pc.and_(pc.equal(rows[QUERY], query), pc.less_equal(rows[BATCH], batch))).as_py())
+    return any(
+        rows.num_rows for rows in table.scan(f"{QUERY} = '{query}' AND {BATCH} <= {batch}", [BATCH]).to_batches()
+    )

@@ -83,6 +83,7 @@ class Sink:
 
     Attributes:
         last: The BatchReport of the newest batch that succeeded; None before the first.
+        settings: The arguments, normalised: `path` is the URL of a store.
 
     Raises:
         ConfigurationError: An argument is invalid or does not go with another one.
@@ -147,12 +148,17 @@ class Sink:
         self.last: BatchReport | None = None
         self._parts = SinkParts(settings)
 
+    @property
+    def settings(self) -> SinkSettings:
+        """The arguments, normalised."""
+        return self._parts.settings
+
     def __repr__(self) -> str:
-        return repr(self._parts.settings)
+        return repr(self.settings)
 
     def __getstate__(self) -> SinkSettings:
         """The arguments alone: Spark Connect calls a copy of the sink, in a process beside the server."""
-        return self._parts.settings
+        return self.settings
 
     def __setstate__(self, settings: SinkSettings) -> None:
         self.last = None
@@ -185,7 +191,7 @@ class Sink:
             CommitContentionError, StoreUnavailableError: Run the batch again; nothing was committed.
             CommitStateUnknownError: The commit may be durable. Run the batch again: it is skipped if it is.
         """
-        settings = self._parts.settings
+        settings = self.settings
         try:
             with (
                 failures_logged(sink=settings.name, path=settings.path, batch_id=batch_id),
@@ -207,7 +213,7 @@ def _require_dead_letters(given: object, path: str) -> None:
         raise ConfigurationError(
             f"dead_letters must be a Sink, not {type(given).__name__}", advice="pass Sink(path, name='dead-letters')"
         )
-    other = given.__getstate__()
+    other = given.settings
     if other.mode != APPEND:
         raise ConfigurationError(
             f"dead_letters has mode={other.mode!r}, and rows that have no key can only be appended",

@@ -33,7 +33,16 @@ from tidelog.streaming.executors.session import QueryStoppedError, is_connect, s
 from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.sink.batch import Circumstances, circumstances, identifier_of
 from tidelog.streaming.sink.micro_batch import MicroBatch
-from tidelog.streaming.sink.parking import TABLE, ParkedBatch, Parking, is_pending, newest_batch, require_free
+from tidelog.streaming.sink.parking import (
+    TABLE,
+    Backlog,
+    ParkedBatch,
+    Parking,
+    backlogs,
+    is_pending,
+    newest_batch,
+    require_free,
+)
 from tidelog.streaming.sink.settings import ERROR
 from tidelog.streaming.sink.sink import Sink
 
@@ -97,6 +106,8 @@ class Sinks:
     Attributes:
         last: The BatchReport of each table that the newest batch had rows for, by name.
         failed: The tables that are set aside, by name, and why.
+        parked: How many batches of a table are parked, and since when, by name: a Backlog with `batches` and `since`.
+            What another process applies meanwhile still counts, until this one looks again.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -152,16 +163,10 @@ class Sinks:
         self._make, self._by, self._rows = make, by, rows
         self._most_open, self._parallel, self._attempts = most_open, parallel, attempts
         self._retry_after_s, self._system = retry_after_s, system
-        sink = Sink(
-            parked,
-            name="parked",
-            schema_evolution=True,
-            storage_options=storage_options,
-            on_reset=on_reset,
-            checkpoint=checkpoint,
-        )
-        self._parking = Parking(sink)
-        self._identifier = identifier_of(sink.__getstate__())
+        self.parked: dict[str, Backlog] = {}
+        options: dict[str, Any] = {"storage_options": storage_options, "on_reset": on_reset, "checkpoint": checkpoint}
+        self._parking = Parking(lambda name: Sink(parked, name=name, schema_evolution=True, **options))
+        self._identifier = identifier_of(self._parking.sink.settings)
         self._open: OrderedDict[str, Sink] = OrderedDict()
         # The names by path and Sink name, also of Sinks that were closed.
         self._owners: dict[tuple[str, str], str] = {}
@@ -227,8 +232,9 @@ class Sinks:
         """Apply what is parked until a time: the tables that refuse theirs, and those that have more."""
         failed: dict[str, str] = {}
         left: set[str] = set()
+        waiting = {id(parked): parked for parked in self._parking.batches(names)}
         # Tables that refused theirs come last, so that they do not take the time of the others.
-        for parked in sorted(self._parking.batches(names), key=lambda parked: parked.name in self._refused):
+        for parked in sorted(waiting.values(), key=lambda parked: parked.name in self._refused):
             if parked.name in failed or parked.name in left:
                 continue
             if self._system.monotonic_s() >= end_s:
@@ -236,6 +242,7 @@ class Sinks:
                 continue
             try:
                 self._apply(spark, parked)
+                del waiting[id(parked)]
             except QueryStoppedError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the records stay parked
@@ -245,6 +252,8 @@ class Sinks:
                 _LOGGER.warning("the table of %s has its parked records, and follows the stream again", name)
                 del self.failed[name]
         self.failed |= failed
+        others = {} if names is None else {name: known for name, known in self.parked.items() if name not in names}
+        self.parked = others | backlogs(waiting.values())
         self._refused = set(failed)
         return failed, left
 
@@ -265,7 +274,9 @@ class Sinks:
     def _begin(self, batch: MicroBatch) -> None:
         """At the first batch of a run: what is parked, and which tables the query has."""
         self._parking.begin(batch)
-        self.failed = {parked.name: parked.reason for parked in reversed(self._parking.batches())}
+        there = self._parking.batches()
+        self.failed = {parked.name: parked.reason for parked in reversed(there)}
+        self.parked = backlogs(there)
         self._retry_at = self._system.monotonic_s()
         self._run_id = batch.run_id
 
@@ -283,7 +294,10 @@ class Sinks:
             for name, error in errors.items():
                 self.failed[name] = _reason(error)
                 _LOGGER.error("the table of %s is set aside, and its records are parked: %s", name, self.failed[name])
-            self._parking.park(named, {name: self.failed[name] for name in names if name in self.failed}, batch)
+            reasons = {name: self.failed[name] for name in names if name in self.failed}
+            for name, at in self._parking.park(named, reasons, batch).items():
+                known = self.parked.get(name, Backlog(0, at))
+                self.parked[name] = Backlog(known.batches + 1, known.since)
             self._parking.join([name for name, report in self.last.items() if _has_table(report)], batch)
         finally:
             named.unpersist()
@@ -365,13 +379,13 @@ class Sinks:
             raise ConfigurationError(
                 f"make returned {type(sink).__name__} for {name!r}, not a Sink", advice="return Sink(path)"
             )
-        given = sink.__getstate__()
+        given = sink.settings
         if given.path == self._parking.path:
             raise ConfigurationError(
                 f"make returned the table of parked records for {name!r}", advice="give each table a path of its own"
             )
         letters = _letters_of(sink)
-        places = {"table": given, **({} if letters is None else {"table of dead letters": letters.__getstate__()})}
+        places = {"table": given, **({} if letters is None else {"table of dead letters": letters.settings})}
         for what, settings in places.items():
             other = self._owners.get((settings.path, settings.name), name)
             if other != name:
@@ -399,13 +413,13 @@ class Sinks:
             if isinstance(error, CheckpointResetError):
                 sink = self._sink(name)
                 letters = _letters_of(sink)
-                of_letters = letters is not None and letters.__getstate__().path == error.path
+                of_letters = letters is not None and letters.settings.path == error.path
                 if newest_batch(letters if letters is not None and of_letters else sink, batch) is not None:
                     raise error
 
 
 def _letters_of(sink: Sink) -> Sink | None:
-    letters: Any = sink.__getstate__().dead_letters
+    letters: Any = sink.settings.dead_letters
     found: Sink | None = letters
     return found
 

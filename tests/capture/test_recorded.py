@@ -56,7 +56,12 @@ SCHEMAS = {
 MILLISECONDS = dict.fromkeys(("ts0", "ts1", "ts3"), "milliseconds")
 
 
-def follow(spark: SparkSession, folder: Path, name: str, table: str, *, batches: int, copies: int = 1) -> Table:
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def follow(
+    spark: SparkSession, folder: Path, name: str, table: str, *, batches: int, copies: int = 1, headers: bool = False
+) -> Table:
     """Apply a recorded topic of a table, in so many batches, so many times one after the other."""
     records = [each for each in recorded(name) if each["topic"] == f"{name}.public.{table}"] * copies
     source = Input(folder / "topic")
@@ -64,7 +69,11 @@ def follow(spark: SparkSession, folder: Path, name: str, table: str, *, batches:
         chosen = [records[number] for number in part]
         values = [None if each["value"] is None else each["value"].encode() for each in chosen]
         offsets = [each["offset"] for each in chosen]
-        source.put_table(pa.table({"value": pa.array(values, pa.binary()), "offset": pa.array(offsets, pa.int64())}))
+        columns = {"value": pa.array(values, pa.binary()), "offset": pa.array(offsets, pa.int64())}
+        if headers:
+            of = [[{"key": key, "value": value.encode()} for key, value in each["headers"]] for each in chosen]
+            columns["headers"] = pa.array(of, pa.list_(_HEADER))
+        source.put_table(pa.table(columns))
     keys = contents(name)[table]["key"]
     sink = capture.sink(str(folder / "table"), keys=keys, dead_letters=str(folder / "dead"))
     options: dict[str, Any] = {}
@@ -76,7 +85,8 @@ def follow(spark: SparkSession, folder: Path, name: str, table: str, *, batches:
     def apply(frame: DataFrame, number: int) -> None:
         sink(capture.debezium(frame, schema=SCHEMAS[table], keys=keys, **options), number)
 
-    drain(source.stream(spark, schema="value binary, offset long"), apply, folder / "cp")
+    schema = "value binary, offset long" + (", headers array<struct<key string, value binary>>" if headers else "")
+    drain(source.stream(spark, schema=schema), apply, folder / "cp")
     return Table.open(str(folder / "table"))
 
 
@@ -214,9 +224,26 @@ def test_numbers_that_are_not_finite(spark: SparkSession, tmp_path: Path, name: 
     assert dead(tmp_path) == []
 
 
-def test_a_left_out_value_under_a_new_key_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
-    """Debezium sends it neither with the old key nor with the new one, and null would be wrong."""
-    copy = follow(spark, tmp_path, "precise", "moved_documents", batches=1)
+@pytest.mark.parametrize(
+    ("name", "headers", "copies"),
+    [
+        ("precise", False, 1),
+        pytest.param("precise", True, 2, marks=pytest.mark.full),
+        pytest.param("string-plain", True, 1, marks=pytest.mark.full),
+    ],
+)
+def test_a_left_out_value_under_a_new_key_is_that_of_the_old_key(
+    spark: SparkSession, tmp_path: Path, name: str, headers: bool, copies: int
+) -> None:
+    """Debezium sends it neither with the old key nor with the new one."""
+    copy = follow(spark, tmp_path, name, "moved_documents", batches=copies, copies=copies, headers=headers)
+    require_equal(name, "moved_documents", copy)
+    assert dead(tmp_path) == []
+
+
+def test_a_left_out_value_without_its_deletion_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
+    """The row with the old key is gone with the batch before."""
+    copy = follow(spark, tmp_path, "precise", "moved_documents", batches=5, headers=True)
     assert copy.scan().to_arrow()["id"].to_pylist() == [2]
     (reason,) = dead(tmp_path)
     assert "left out the value of body" in reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, base64_of, envelope, field, run, wrapped
 from tests.streaming.support import Input, refused
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError, UnsupportedFeatureError
+from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError
 from tidelog.streaming import Sink, capture
 
 pytestmark = pytest.mark.spark
@@ -89,9 +90,24 @@ def test_a_left_out_value_stays(spark: SparkSession, topic: Topic, tmp_path: Pat
     )  # fmt: skip
     run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
     assert contents(tmp_path) == [(1, "uno", "long"), (2, "due", "changed"), (3, "drei", "in the batch")]
-    (letter,) = contents(tmp_path, "dead", ("id", "_reason"))
-    assert letter[0] == 4
-    assert "left out the value of note" in letter[1]
+    ((number, reason, raw),) = contents(tmp_path, "dead", ("id", "_reason", "_raw"))
+    assert number == 4
+    assert "left out the value of note" in reason
+    assert json.loads(raw)["after"]["name"] == "nobody"
+
+
+def test_records_that_are_equally_new_are_dead_letters_with_their_bytes(
+    spark: SparkSession, topic: Topic, tmp_path: Path, writer: str
+) -> None:
+    values = [envelope("c", row(1, name), lsn=5) for name in ("one", "uno")]
+    # What differs only in the envelope is one row.
+    same = [envelope("c", row(2, "two"), lsn=5, ts_ms=number) for number in (1, 2)]
+    topic.put(*values, *same, offsets=[0, 0, 0, 0])
+    run(rows_of(topic, spark), sink_of(tmp_path, writer), tmp_path)
+    assert contents(tmp_path) == [(2, "two", None)]
+    letters = contents(tmp_path, "dead", ("_reason", "_raw"))
+    assert [json.loads(raw) for _, raw in letters] == values
+    assert {reason for reason, _ in letters} == {"several rows have this key, and none of them is the newest"}
 
 
 def test_a_truncate_deletes_what_is_older(spark: SparkSession, topic: Topic, tmp_path: Path, writer: str) -> None:
@@ -241,11 +257,20 @@ def test_other_rows_are_refused(spark: SparkSession, topic: Topic, tmp_path: Pat
         Sink(str(tmp_path / "table"), captured=[])
 
 
-def test_a_left_out_value_beside_a_variant_is_refused(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
-    topic.put(envelope("u", row(1, PLACEHOLDER, "{}"), lsn=5))
+def test_a_left_out_value_beside_a_variant_is_a_dead_letter(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    created = envelope("c", row(1, "one", "[1]"), lsn=5)
+    left_out = envelope("u", row(1, PLACEHOLDER, "{}"), lsn=6)
+    topic.put(created, envelope("c", row(2, "two", "[2]"), lsn=5), left_out)
     rows = capture.debezium(topic.stream(spark), schema="id BIGINT, name STRING, note VARIANT", keys=["id"])
-    error = refused(rows, sink_of(tmp_path), tmp_path / "cp", UnsupportedFeatureError)
-    assert "'note', a variant" in error.message
+    run(rows, sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path, columns=("id", "name")) == [(2, "two")]
+    ((reason, raw),) = contents(tmp_path, "dead", ("_reason", "_raw"))
+    assert "left out the value of name, which cannot be kept in a row with a VARIANT, the column note" in reason
+    assert json.loads(raw) == left_out
+    # Without a place for it, the stream stops.
+    topic.put(left_out)
+    error = refused(rows, sink_of(tmp_path, dead_letters=None), tmp_path / "cp", DataError)
+    assert "the column note" in error.message
 
 
 def test_a_truncate_beside_a_value_that_was_left_out(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,15 @@ def row(number: int, name: Any = None, note: Any = None) -> dict[str, Any]:
 
 
 def read(
-    *values: Any, columns: Iterable[str] = ("id", "name", "_op"), form: RecordFormat | None = None
+    *values: Any,
+    columns: Iterable[str] = ("id", "name", "_op"),
+    form: RecordFormat | None = None,
+    old_keys: Sequence[bytes | None] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """What a task makes of records, without Spark."""
+    """What a task makes of records, without Spark; `old_keys` are those in their headers."""
     content = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
-    batch = pa.record_batch([pa.array(content, pa.binary()), pa.array(range(len(content)), pa.int64())], ["v", "o"])
+    headers = pa.array([None] * len(content) if old_keys is None else old_keys, pa.binary())
+    batch = pa.record_batch([pa.array(content, pa.binary()), pa.array(range(len(content))), headers], ["v", "o", "k"])
     rows = ChangeRows(SCHEMA, ("id",), Encoding(), form or Debezium(("id",)), PLACEHOLDER)
     (found,) = rows.batches()(iter([batch]))
     return [tuple(line[name] for name in columns) for line in found.to_pylist()]
@@ -293,3 +297,45 @@ def test_a_table_gives_the_schema_and_the_key(spark: SparkSession, tmp_path: Any
         found = capture.debezium(frame, schema=given, keys=() if given is table else ["id"])
         assert [tuple(line) for line in found.select("id", "name", "_op").collect()] == [(1, None, "d"), (2, "b", "u")]
         assert found.columns[:3] == ["id", "name", "_op"]
+
+
+# --- the old key of a row whose key was changed -----------------------------------------------------------------------
+
+MOVED = {"id": 2, "name": PLACEHOLDER, "note": None}
+
+
+@pytest.mark.parametrize(
+    ("before", "header", "expected"),
+    [
+        (envelope("d", before=row(1), lsn=9), None, {"id": 1}),
+        (None, b'{"id":1}', {"id": 1}),
+        (None, b'{"schema": {"type": "struct"}, "payload": {"id": 1}}', {"id": 1}),
+        (envelope("d", before=row(7), lsn=9), b'{"id":1}', {"id": 1}),
+        # Another change, or not the record before it.
+        (envelope("d", before=row(1), lsn=8), None, None),
+        (envelope("c", row(1), lsn=9), None, None),
+        # A header that does not have the key.
+        (None, b'{"other":1}', None),
+        (None, b"{no json", None),
+        (None, b"1", None),
+    ],
+)
+def test_the_old_key_of_a_row_that_was_moved(before: Any, header: bytes | None, expected: Any) -> None:
+    values = [value for value in (before, envelope("c", MOVED, lsn=9)) if value is not None]
+    old_keys = [None] * (len(values) - 1) + [header]
+    *_, found = read(*values, columns=("_old_key", "_unchanged"), old_keys=old_keys)
+    assert found == (expected, ["name"])
+
+
+def test_an_update_with_the_old_row_has_its_key() -> None:
+    columns = ("id", "_op", "_old_key")
+    moved = envelope("u", MOVED, {"id": 1, "name": None, "note": None})
+    assert read(moved, columns=columns) == [(1, "d", None), (2, "u", {"id": 1})]
+    # It is the same key, and what is there is not asked for.
+    assert read(envelope("u", MOVED, row(2)), columns=columns) == [(2, "u", None)]
+    assert read(envelope("u", row(2), row(1)), columns=columns) == [(1, "d", None), (2, "u", None)]
+
+
+def test_each_record_keeps_its_bytes() -> None:
+    value = json.dumps(envelope("u", row(2, "two"), row(1))).encode()
+    assert read(value, b"{junk", columns=("_raw",)) == [(value,), (value,), (b"{junk",)]

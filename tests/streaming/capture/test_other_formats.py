@@ -96,6 +96,15 @@ def test_canal_s_records(order: str) -> None:
     ]
 
 
+def test_a_row_of_a_message_with_several_keeps_its_part_of_it() -> None:
+    """It can be sent again, and is the same change."""
+    message = canal("UPDATE", {"id": "1", "name": "x"}, {"id": "z", "name": "b"}, old=[{"name": "a"}, {"name": "c"}])
+    one, other = (raw for (raw,) in read(message, columns=("_raw",), form=Canal(("id",), "time")))
+    assert json.loads(one) == {**message, "data": [message["data"][0]], "old": [message["old"][0]]}
+    again = read(other, columns=("_op", "_reason", "_raw"), form=Canal(("id",), "time"))
+    assert again == [("u", "the column id: 'z' does not fit bigint exactly", other)]
+
+
 @pytest.mark.spark
 def test_the_functions_read_frames(spark: SparkSession) -> None:
     schema = "id BIGINT, price DECIMAL(10,2), at TIMESTAMP, content BINARY"

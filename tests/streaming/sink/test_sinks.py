@@ -175,6 +175,60 @@ def test_a_batch_that_was_parked_and_is_run_again_is_not_applied_twice(spark: Sp
     assert (topics.numbers("a"), topics.numbers("b"), topics.parked()) == ([1, 2], [1, 2], [])
 
 
+def test_a_batch_that_runs_again_can_be_refused_by_further_tables(spark: SparkSession, topics: Topics) -> None:
+    """The batch was parked for one table when the process was killed. Now others refuse it, which have its rows."""
+
+    def rows(frame: DataFrame, name: str) -> DataFrame:
+        if name == "c" and refuses:
+            raise ValueError("no rows of c")
+        return frame
+
+    refuses = False
+    topics.put(("a", 1), ("b", 1), ("d", 1))
+    topics.run(spark, topics.sinks(rows=rows))
+    topics.refuse("a")
+    topics.put(("a", 2), ("b", 2), ("c", 2), ("d", 2))
+    topics.run(spark, topics.sinks(rows=rows))
+    assert topics.parked() == [("a", 2)]
+    refuses = True
+    topics.refuse("b")
+    for parked in ([("a", 2), ("b", 2), ("c", 2)], [("a", 2)]):  # the second time it is known that the others have it
+        forget_last_commit(topics.folder / "cp")
+        sinks = topics.run(spark, topics.sinks(rows=rows))
+        assert sinks.failed.keys() == {"a", "b", "c"}
+        assert topics.parked() == parked
+        assert {name: backlog.batches for name, backlog in sinks.parked.items()} == dict.fromkeys(dict(parked), 1)
+    topics.put(("a", 3), ("b", 3), ("c", 3), ("d", 3))
+    sinks = topics.run(spark, topics.sinks(rows=rows))
+    assert topics.numbers("d") == [1, 2, 3]
+    refuses = False
+    topics.refuse("a", wrong=False)
+    topics.refuse("b", wrong=False)
+    assert sinks.replay(spark) == {}
+    assert [topics.numbers(name) for name in "abc"] == [[1, 2, 3], [1, 2, 3], [2, 3]]
+    assert (topics.parked(), sinks.parked) == ([], {})
+
+
+def test_how_much_is_parked_and_since_when(spark: SparkSession, topics: Topics) -> None:
+    topics.put(("a", 1), ("b", 1))
+    sinks = topics.run(spark, topics.sinks())
+    assert sinks.parked == {}
+    topics.refuse("a")
+    topics.refuse("b")
+    topics.put(("a", 2), ("b", 2))
+    topics.put(("a", 3))
+    sinks = topics.run(spark, topics.sinks())
+    assert {name: backlog.batches for name, backlog in sinks.parked.items()} == {"a": 2, "b": 1}
+    since = {name: backlog.since for name, backlog in sinks.parked.items()}
+    assert since["a"] == since["b"]
+    again = topics.sinks()
+    assert again.replay(spark, ["b"]).keys() == {"b"}
+    assert {name: (backlog.batches, backlog.since) for name, backlog in again.parked.items()} == {"b": (1, since["b"])}
+    topics.refuse("a", wrong=False)
+    assert sinks.replay(spark, ["a"]) == {}
+    assert {name: backlog.batches for name, backlog in sinks.parked.items()} == {"b": 1}
+
+
 def test_a_table_that_first_failed_is_made_when_it_can_be(spark: SparkSession, topics: Topics) -> None:
     """Also in a later batch, and in one of another process."""
     (topics.folder / "b").write_text("no table")
@@ -386,6 +440,16 @@ def test_a_reader_waits_for_offsets_of_kafka(tmp_path: Path) -> None:
     assert not wait_for(str(tmp_path), offsets={"others": {0: 1}}, timeout_s=0)
     with pytest.raises(ConfigurationError, match="needs a batch or offsets"):
         wait_for(str(tmp_path))
+
+
+@pytest.mark.parametrize("ends", [(20, 10), (10, 20)])
+def test_two_sources_of_one_topic_count_as_far_as_both_have_come(tmp_path: Path, ends: tuple[int, int]) -> None:
+    for folder in ("commits", "offsets"):
+        (tmp_path / folder).mkdir()
+        sources = [f'{{"orders":{{"0":{end},"{place + 1}":5}}}}' for place, end in enumerate(ends)]
+        (tmp_path / folder / "0").write_text("\n".join(["v1", "{}", *sources]))
+    assert wait_for(str(tmp_path), offsets={"orders": {0: 10, 1: 5, 2: 5}}, timeout_s=0)
+    assert not wait_for(str(tmp_path), offsets={"orders": {0: 11}}, timeout_s=0)
 
 
 def test_the_stream_does_not_wait_for_all_that_is_parked(spark: SparkSession, topics: Topics) -> None:
