@@ -188,6 +188,7 @@ class UpsertBench:
         rows, sizes = self._sizes.rows[0], self._sizes
         with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
             path = tables.clone(tables.keyed(rows), Path(folder) / "table")
+            self._order_in_index(Table.open(str(path)))
             upsert_beside.measure(
                 self._report,
                 path,

@@ -294,7 +294,8 @@ def _packed_texts(column: pa.ChunkedArray, lengths: Int64Array) -> np.ndarray:
 
 
 def _texts(content: np.ndarray, kind: pa.DataType) -> pa.Array:
-    lengths = content[:, 0].astype(np.int64)
+    # No text is longer than its bytes, whoever wrote them.
+    lengths = np.minimum(content[:, 0], content.shape[1] - 1).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     stored = content[:, 1:][np.arange(content.shape[1] - 1) < lengths.reshape(-1, 1)]
     return _array(kind, len(content), offsets, stored)

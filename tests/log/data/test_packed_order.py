@@ -106,6 +106,15 @@ def test_parts_with_texts_of_several_lengths_are_joined() -> None:
     assert turned.unpacked(joined.select([1, 0]).take(joined.is_known))["at"].to_pylist() == back["at"].to_pylist()
 
 
+def test_a_length_that_another_program_wrote_reads_no_other_memory() -> None:
+    columns = columns_of(pa.schema([("at", pa.binary())]), "at")
+    packed = packed_of(columns, pa.table({"at": [b"abc", b"d"]}))
+    packed.content[:, 0] = 255
+    found = columns.unpacked(packed)["at"]
+    found.validate(full=True)
+    assert found.to_pylist() == [b"abc", b"d\0\0"]
+
+
 def test_bytes_that_all_rows_share_are_stored_once() -> None:
     columns = columns_of(pa.schema([("at", pa.string()), ("n", pa.int64())]), "at, n")
     texts = [f"00.{number:06X}.1" for number in range(256, 300)]
