@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tests.streaming.capture.envelopes import PLACEHOLDER, Topic, envelope, run
-from tests.streaming.capture.test_captured_sink import contents, row, rows_of, sink_of
+from tests.streaming.capture.test_captured_sink import SCHEMA, contents, row, rows_of, sink_of
 from tests.streaming.support import refused
 from tidelog.log import Table
 from tidelog.log.errors import CommitContentionError, ConflictError, DataError
+from tidelog.streaming import capture
 from tidelog.streaming.sink.batch import Batch
 
 pytestmark = pytest.mark.spark
@@ -65,6 +67,31 @@ def test_what_is_moved_twice_counts_once(spark: SparkSession, topic: Topic, tmp_
     run(rows_of(topic, spark), sink_of(tmp_path), tmp_path)
     assert contents(tmp_path) == [(1, "new", "x"), (2, "moved", "long")]
     assert contents(tmp_path, "dead") == []
+
+
+def test_an_old_key_of_a_header_needs_its_deletion(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    def follow(**options: Any) -> None:
+        header = F.struct(F.lit("__debezium.oldkey").alias("key"), F.lit(b'{"id":1}').alias("value"))
+        records = topic.stream(spark).withColumn("headers", F.array(header))
+        run(capture.debezium(records, schema=SCHEMA, keys=["id"], **options), sink_of(tmp_path), tmp_path)
+
+    gone, created = moved(1, 10, 20)
+    topic.put(envelope("c", row(1, "old", "long"), lsn=1))
+    # The deletion is in another partition. So can be an update before it, and both are read later.
+    topic.put(created)
+    follow()
+    assert contents(tmp_path) == [(1, "old", "long")]
+    assert [number for number, *_ in contents(tmp_path, "dead")] == [10]
+    topic.put(created, envelope("u", row(1, "new", "longer"), lsn=19), gone, offsets=[7, 500, 501])
+    follow()
+    assert contents(tmp_path) == [(10, "moved", "longer")]
+    # By a clock, the key was deleted twice at that time, and had another row between.
+    topic.put(gone, envelope("c", row(1, "between", "short"), lsn=20), gone, moved(1, 11, 20)[1])
+    # Then it has a row, which was updated, but not deleted.
+    topic.put(envelope("c", row(1, "newer", "newer"), lsn=20))
+    topic.put(envelope("u", row(1, "newest", "newest"), lsn=21), moved(1, 12, 21)[1])
+    follow(order="time")
+    assert [number for number, *_ in contents(tmp_path, "dead")] == [10, 11, 12]
 
 
 def test_a_value_of_an_old_key_must_be_sure(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
