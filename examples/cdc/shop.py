@@ -22,20 +22,6 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "reviews": ("id",),
     }
 )
-# The columns that the tables begin with. These types stay as they are, so a column that will be widened has its last
-# type from the beginning. Columns and tables that are not here come from the records' own schemas.
-SCHEMAS: Mapping[str, str] = MappingProxyType(
-    {
-        "customers": "id BIGINT, name STRING, email STRING, balance DECIMAL(16,2), attributes STRING, since TIMESTAMP, "
-        "active BOOLEAN",
-        "orders": "id BIGINT, customer BIGINT, state STRING, placed TIMESTAMP_NTZ, total DECIMAL(18,4), "
-        "tags ARRAY<STRING>, weight FLOAT",
-        "order_lines": "order_id BIGINT, line INT, sku STRING, quantity BIGINT, price DECIMAL(10,2)",
-        "documents": "id STRING, title STRING, body STRING, raw BINARY, revision INT, day DATE, at TIMESTAMP_NTZ, "
-        "score DOUBLE",
-        "notes": "id BIGINT, author BIGINT, body STRING",
-    }
-)
 TABLES = """
 CREATE TYPE order_state AS ENUM ('new', 'paid', 'sent', 'sent back');
 CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL, email varchar(200), balance numeric(12, 2) NOT NULL,

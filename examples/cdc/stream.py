@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from examples.cdc.folder import Folder
-from examples.cdc.shop import KEYS, PREFIX, SCHEMAS
+from examples.cdc.shop import KEYS, PREFIX
 from examples.kafka.jars import connector_jars
 from examples.shared.small_spark import small_spark
 from tidelog.streaming import Sink, Sinks, capture
@@ -49,14 +49,12 @@ def fan_out(folder: Folder) -> Sinks:
             keys=KEYS[table],
             dead_letters=str(folder.dead_letters_of(table)),
             schema_evolution=True,
+            properties={"delta.enableTypeWidening": "true"},
         )
         return found
 
     def rows(records: DataFrame, topic: str) -> DataFrame:
-        table = topic.rpartition(".")[2]
-        # Columns that the schema lacks come from the records' own schemas.
-        schema = SCHEMAS.get(table)
-        changes: DataFrame = capture.debezium(records, schema=schema, keys=KEYS[table], new_columns=True)
+        changes: DataFrame = capture.debezium(records, keys=KEYS[topic.rpartition(".")[2]])
         return changes
 
     return Sinks(sink, rows=rows, parked=str(folder.parked))
