@@ -60,9 +60,20 @@ _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def follow(
-    spark: SparkSession, folder: Path, name: str, table: str, *, batches: int, copies: int = 1, headers: bool = False
+    spark: SparkSession,
+    folder: Path,
+    name: str,
+    table: str,
+    *,
+    batches: int,
+    copies: int = 1,
+    headers: bool = False,
+    declared: bool = True,
 ) -> Table:
-    """Apply a recorded topic of a table, in so many batches, so many times one after the other."""
+    """Apply a recorded topic of a table, in so many batches, so many times one after the other.
+
+    Unless the columns are `declared`, they are those of the records, and can be widened.
+    """
     records = [each for each in recorded(name) if each["topic"] == f"{name}.public.{table}"] * copies
     source = Input(folder / "topic")
     for part in np.array_split(np.arange(len(records)), batches):
@@ -75,7 +86,9 @@ def follow(
             columns["headers"] = pa.array(of, pa.list_(_HEADER))
         source.put_table(pa.table(columns))
     keys = contents(name)[table]["key"]
-    sink = capture.sink(str(folder / "table"), keys=keys, dead_letters=str(folder / "dead"))
+    own: dict[str, Any] = {"schema_evolution": True, "properties": {"delta.enableTypeWidening": "true"}}
+    letters = str(folder / "dead")
+    sink = capture.sink(str(folder / "table"), keys=keys, dead_letters=letters, **({} if declared else own))
     options: dict[str, Any] = {}
     if name.endswith("-plain"):
         options = {"decimals": name.removesuffix("-plain")}
@@ -83,7 +96,8 @@ def follow(
             options["timestamps"] = MILLISECONDS
 
     def apply(frame: DataFrame, number: int) -> None:
-        sink(capture.debezium(frame, schema=SCHEMAS[table], keys=keys, **options), number)
+        schema = SCHEMAS[table] if declared else None
+        sink(capture.debezium(frame, schema=schema, keys=keys, **options), number)
 
     schema = "value binary, offset long" + (", headers array<struct<key string, value binary>>" if headers else "")
     drain(source.stream(spark, schema=schema), apply, folder / "cp")
@@ -202,6 +216,22 @@ def test_keys_transactions_and_the_hand_over_in_any_split(
     copy = follow(spark, tmp_path, name, table, batches=batches)
     require_equal(name, table, copy)
     assert dead(tmp_path) == []
+
+
+@pytest.mark.parametrize("batches", [4, pytest.param(1, marks=pytest.mark.full)])
+def test_columns_that_the_database_widened(spark: SparkSession, tmp_path: Path, batches: int) -> None:
+    """An integer, a real and a numeric that became wider ones between two records."""
+    copy = follow(spark, tmp_path, "precise", "evolving", batches=batches, declared=False)
+    require_equal("precise", "evolving", copy)
+    assert dead(tmp_path) == []
+    types = {field.name: field.type for field in copy.schema}
+    assert (types["amount"], types["ratio"], types["price"]) == (pa.int64(), pa.float64(), pa.decimal128(12, 2))
+    changed = [
+        field
+        for field in json.loads(copy.head.metadata.schema_string)["fields"]
+        if "delta.typeChanges" in field["metadata"]
+    ]
+    assert len(changed) == (3 if batches > 1 else 0)
 
 
 def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
