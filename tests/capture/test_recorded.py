@@ -218,7 +218,7 @@ def test_keys_transactions_and_the_hand_over_in_any_split(
     assert dead(tmp_path) == []
 
 
-@pytest.mark.parametrize("batches", [4, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("batches", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_columns_that_the_database_widened(spark: SparkSession, tmp_path: Path, batches: int) -> None:
     """An integer, a real and a numeric that became wider ones between two records."""
     copy = follow(spark, tmp_path, "precise", "evolving", batches=batches, declared=False)
@@ -226,12 +226,8 @@ def test_columns_that_the_database_widened(spark: SparkSession, tmp_path: Path, 
     assert dead(tmp_path) == []
     types = {field.name: field.type for field in copy.schema}
     assert (types["amount"], types["ratio"], types["price"]) == (pa.int64(), pa.float64(), pa.decimal128(12, 2))
-    changed = [
-        field
-        for field in json.loads(copy.head.metadata.schema_string)["fields"]
-        if "delta.typeChanges" in field["metadata"]
-    ]
-    assert len(changed) == (3 if batches > 1 else 0)
+    fields = json.loads(copy.head.metadata.schema_string)["fields"]
+    assert sum("delta.typeChanges" in field["metadata"] for field in fields) == (3 if batches > 1 else 0)
 
 
 def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
