@@ -187,7 +187,7 @@ def dead(folder: Path) -> list[str]:
         pytest.param("string-plain", marks=pytest.mark.full),
     ],
 )
-@pytest.mark.parametrize("table", ["types", "documents"])
+@pytest.mark.parametrize("table", ["types", pytest.param("documents", marks=pytest.mark.full)])
 def test_every_type_and_every_value_that_was_left_out(
     spark: SparkSession, tmp_path: Path, name: str, table: str
 ) -> None:
@@ -218,7 +218,8 @@ def test_keys_transactions_and_the_hand_over_in_any_split(
     assert dead(tmp_path) == []
 
 
-@pytest.mark.parametrize("batches", [2, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("batches", [1, 2])
 def test_columns_that_the_database_widened(spark: SparkSession, tmp_path: Path, batches: int) -> None:
     """An integer, a real and a numeric that became wider ones between two records."""
     copy = follow(spark, tmp_path, "precise", "evolving", batches=batches, declared=False)

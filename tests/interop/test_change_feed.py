@@ -63,7 +63,9 @@ def rows(*keys: int, add: float = 0.0) -> pa.Table:
     return pa.table([pa.array(keys), pa.array([key * 10.0 + add for key in keys]), pa.array(names)], schema=SCHEMA)
 
 
-@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
+@pytest.mark.parametrize(
+    "vectors", [pytest.param(True, id="vectors"), pytest.param(False, id="copies", marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize(
     "partitioned",
     [pytest.param(True, id="partitions"), pytest.param(False, id="one partition", marks=pytest.mark.full)],

@@ -186,6 +186,7 @@ def test_columns_of_the_database_that_are_widened(spark: SparkSession, topic: To
     assert Table.open(str(tmp_path / "dead")).schema.field("id").type == pa.int64()
 
 
+@pytest.mark.full
 def test_a_truncate_and_left_out_values_of_a_widened_table(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """A batch whose records all have the narrow type meets rows of the wide one."""
     sink = sink_of(tmp_path, schema_evolution=True, properties=WIDENING)
@@ -224,7 +225,7 @@ def test_without_the_property_a_column_that_was_widened_stops_the_stream(
     assert widened(tmp_path) == [(1, Decimal("1.25"), 0.5), (2, Decimal(BIG).scaleb(-2), 0.1)]
 
 
-@pytest.mark.parametrize("widens", [True, False])
+@pytest.mark.parametrize("widens", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_the_columns_of_a_table_follow_the_records_if_it_can_be_widened(
     spark: SparkSession, topic: Topic, tmp_path: Path, widens: bool
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_topic_that_is_replayed_changes_nothing(spark: SparkSession, topic: To
     assert contents(tmp_path, "dead") == []
 
 
+@pytest.mark.full
 def test_a_snapshot_that_is_taken_again(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(
         envelope("r", row(1, "one"), lsn=10), envelope("r", row(2, "two"), lsn=10), envelope("u", row(1, "uno"), lsn=10)
@@ -68,6 +69,7 @@ def test_a_snapshot_that_is_taken_again(spark: SparkSession, topic: Topic, tmp_p
     assert contents(tmp_path) == [(1, "ein", None), (3, "drei", None)]
 
 
+@pytest.mark.full
 def test_a_change_that_began_before_the_snapshot(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """Its transaction wrote it while the replication slot was made, and committed after it: it is the first one sent.
 

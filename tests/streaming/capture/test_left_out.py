@@ -58,6 +58,7 @@ def test_values_follow_the_rows_whose_keys_change(spark: SparkSession, topic: To
     assert contents(tmp_path, "dead") == []
 
 
+@pytest.mark.full
 def test_what_is_moved_twice_counts_once(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """A topic that is read again: the old key is gone, or has another row."""
     history = [envelope("c", row(1, "one", "long"), lsn=1), *moved(1, 2, 2), envelope("c", row(1, "new", "x"), lsn=3)]
@@ -69,6 +70,7 @@ def test_what_is_moved_twice_counts_once(spark: SparkSession, topic: Topic, tmp_
     assert contents(tmp_path, "dead") == []
 
 
+@pytest.mark.full
 def test_an_old_key_of_a_header_needs_its_deletion(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     def follow(**options: Any) -> None:
         header = F.struct(F.lit("__debezium.oldkey").alias("key"), F.lit(b'{"id":1}').alias("value"))
@@ -94,6 +96,7 @@ def test_an_old_key_of_a_header_needs_its_deletion(spark: SparkSession, topic: T
     assert [number for number, *_ in contents(tmp_path, "dead")] == [10, 11, 12]
 
 
+@pytest.mark.full
 def test_a_value_of_an_old_key_must_be_sure(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(*(envelope("c", row(number, "old", "long"), lsn=number) for number in (1, 2, 3)))
     topic.put(moved(1, 10, 20)[1])  # its deletion is in a partition that is read later, and perhaps an update before it
@@ -170,7 +173,7 @@ def delete_before_the_commit(monkeypatch: pytest.MonkeyPatch, table: Path, error
     monkeypatch.setattr(Batch, "_put", put)
 
 
-@pytest.mark.parametrize("others", [(), (b"junk",)])
+@pytest.mark.parametrize("others", [(b"junk",), pytest.param((), marks=pytest.mark.full)])
 def test_a_row_that_is_deleted_meanwhile_makes_a_dead_letter(
     spark: SparkSession, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[bytes, ...]
 ) -> None:
@@ -184,7 +187,7 @@ def test_a_row_that_is_deleted_meanwhile_makes_a_dead_letter(
     assert reasons == sorted(["the source left out th", *(["the record is not JSON"] if others else [])])
 
 
-@pytest.mark.parametrize("others", [(), pytest.param((b"junk",), id="junk")])
+@pytest.mark.parametrize("others", [pytest.param((), marks=pytest.mark.full), pytest.param((b"junk",), id="junk")])
 def test_a_row_that_is_deleted_before_a_restart_makes_a_dead_letter(
     spark: SparkSession, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[bytes, ...]
 ) -> None:

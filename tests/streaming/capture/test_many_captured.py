@@ -92,6 +92,7 @@ def test_a_table_that_fails_after_its_dead_letters_is_tried_again(
     assert topics.column("a-dead", "_raw") == [b"junk"]
 
 
+@pytest.mark.full
 def test_a_batch_without_any_schema_is_no_failure(topics: Topics) -> None:
     def known(number: int) -> dict[str, Any]:
         return wrapped(created(number), field("id", "int64"))
