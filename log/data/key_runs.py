@@ -482,7 +482,7 @@ class KeyRun:
         if self._words > 1:
             is_equal = (entries.codes[1:, chosen] == codes[1:, places]).all(axis=0)
             chosen, places = chosen[is_equal], places[is_equal]
-        found = entries.take(chosen)
+        found = self._believed(entries.take(chosen))
         yield Hits(places, found.files.astype(np.int64), found.positions.astype(np.int64), found.order)
 
     def between(self, start: int | None, stop: int | None) -> _Entries:
@@ -492,7 +492,15 @@ class KeyRun:
         found = self._blocks(np.arange(first, last))
         begin = 0 if start is None else int(np.searchsorted(found.codes[0], start, "left"))
         end = len(found) if stop is None else int(np.searchsorted(found.codes[0], stop, "left"))
-        return found.take(slice(begin, end))
+        return self._believed(found.take(slice(begin, end)))
+
+    def _believed(self, entries: _Entries) -> _Entries:
+        """Raise UnusableRunError for a place that its files do not have, which no tidelog wrote."""
+        files, positions = entries.files, entries.positions
+        has_file = bool(((files >= 0) & (files < len(self.rows))).all())
+        if not has_file or ((positions < 0) | (positions >= self.rows[files])).any():
+            raise UnusableRunError(self.path, f"{self._name} has rows that its files do not have")
+        return entries
 
     @property
     def layout(self) -> OrderLayout:

@@ -255,6 +255,27 @@ def test_a_head_that_another_program_wrote_is_not_believed(lacks: str, *, is_ord
     assert open_runs(other, key) == []
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("entry", [(2, 0), (-4, 0), (0, -1), (0, 30), (1, 10)])
+def test_places_that_no_file_has_are_not_believed(entry: tuple[int, int], *, is_ordered: bool) -> None:
+    """Checksums say nothing about what another program wrote."""
+    store, key, rows = small_run(is_ordered=is_ordered)
+    content = store.read(PATH)
+    size, head, magic = head_of(content)
+    blocks = np.frombuffer(content[:size], dtype=np.uint8).copy()
+    # There is one block of 40 entries: codes, files, positions.
+    for start, number in zip((40 * 8, 40 * 12), entry, strict=True):
+        blocks[start : start + 4] = np.frombuffer(np.int32(number).tobytes(), dtype=np.uint8)
+    sums = pa.array([[zlib.crc32(blocks.tobytes())]], pa.list_(pa.uint32()))
+    head = head.set_column(head.column_names.index("sums"), "sums", sums)
+    other = with_head(blocks.tobytes(), head, head.schema.metadata, magic)
+    run = KeyRun(other, PATH, key)
+    with pytest.raises(UnusableRunError, match="files do not have"):
+        run.find(key.codes(rows))
+    with pytest.raises(UnusableRunError, match="files do not have"):
+        run.between(None, None)
+
+
 # --- the columns of an order ------------------------------------------------------------------------------------------
 
 
