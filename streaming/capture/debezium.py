@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Schema, follows_records, keys_of, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -90,7 +90,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
     if schema is None or new_columns:
-        columns = with_columns_of(frame, value, columns, widens=follows_records(schema))
+        columns = with_columns_of(frame, value, columns, schema)
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)

@@ -120,11 +120,12 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
     return tuple(known[name.lower()] for name in keys)
 
 
-def with_columns_of(frame: DataFrame, value: str, columns: StructType, *, widens: bool) -> StructType:
+def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: Any) -> StructType:
     """The columns, and those that the schemas of a frame's records have beside them.
 
-    With `widens`, columns have the wider types that they have there. No columns at all if no record has a schema, and
-    none is a change. Raises ConfigurationError if the frame is a stream, or if there are changes, but no columns.
+    If `schema` is a table that can be widened, columns have the wider types that they have there. No columns at all if
+    no record has a schema, and none is a change. Raises ConfigurationError if the frame is a stream, or if there are
+    changes, but no columns.
     """
     if frame.isStreaming:
         raise ConfigurationError(
@@ -141,8 +142,8 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType, *, widens
         for name, meaning in declared_columns(text.encode()).items():
             kind = type_of(meaning or {})
             found[name] = kind if name not in found else _common(found[name], kind)
-    if widens:
-        columns = StructType([_widened(of, found.get(of.name)) for of in columns])
+    if isinstance(schema, Table) and properties.flag(schema.properties, properties.ENABLE_TYPE_WIDENING):
+        columns = StructType([_widened(of, found.get(of.name), schema) for of in columns])
     known = {of.name.lower() for of in columns}
     new = [StructField(name, kind) for name, kind in found.items() if name.lower() not in known and name not in CONTROL]
     if not new and not columns.fields and content.where("op IS NOT NULL").first() is not None:
@@ -174,14 +175,14 @@ def type_of(meaning: Mapping[str, Any]) -> DataType:
     return _TYPES.get(str(kind), StringType())
 
 
-def follows_records(schema: Any) -> bool:
-    """Whether columns of a schema may have the wider types that records say: those of a table that can be widened."""
-    return isinstance(schema, Table) and properties.flag(schema.properties, properties.ENABLE_TYPE_WIDENING)
-
-
-def _widened(column: StructField, found: DataType | None) -> StructField:
+def _widened(column: StructField, found: DataType | None, table: Table) -> StructField:
     kind = None if found is None else _of_family(column.dataType, found)
-    return column if kind is None else StructField(column.name, kind, column.nullable, column.metadata)
+    if kind is None or kind == column.dataType:
+        return column
+    wider = StructField(column.name, kind, column.nullable, column.metadata)
+    types = table.begin_at(table.at()).wider_types(spark_versions.columns_to_arrow(StructType([wider])))
+    # The type of a column that a rule reads stays, and values that do not fit it are dead letters.
+    return column if None in types.values() else wider
 
 
 def _common(one: DataType, other: DataType) -> DataType:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -223,6 +224,21 @@ def test_without_the_property_a_column_that_was_widened_stops_the_stream(
     Table.open(str(tmp_path / "table")).set_properties(WIDENING)
     run(topic.stream(spark), apply, tmp_path)
     assert widened(tmp_path) == [(1, Decimal("1.25"), 0.5), (2, Decimal(BIG).scaleb(-2), 0.1)]
+
+
+def test_a_column_whose_type_stays_does_not_stop_the_stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """Such as a float by which the table is partitioned. The others are widened."""
+    sink = sink_of(tmp_path, schema_evolution=True)
+    schema = pa.schema([("id", pa.int32()), ("ratio", pa.float32()), ("_order", pa.string())])
+    path = str(tmp_path / "table")
+    Table.create(path, schema, partition_by=["ratio"], properties=WIDENING)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        sink(capture.debezium(batch, schema=Table.open(path), keys=["id"], new_columns=True), number)
+
+    topic.put(numbers(1, 125, 10, wide=False), numbers(BIG, BIG, 11, wide=True))
+    run(topic.stream(spark), apply, tmp_path)
+    assert contents(tmp_path, columns=("id", "ratio")) == [(1, 0.5), (BIG, float(np.float32(0.1)))]
 
 
 @pytest.mark.parametrize("widens", [True, pytest.param(False, marks=pytest.mark.full)])
