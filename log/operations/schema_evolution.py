@@ -90,7 +90,8 @@ def _fixed(metadata: Metadata, path: str) -> frozenset[str]:
     own = {rule.column.lower() for rule in rules.generated} | {rule.column.lower() for rule in rules.identities}
     for field in msgspec.json.decode(metadata.schema_string)["fields"]:
         name = field["name"].lower()
-        is_read = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text.lower()) for text in texts)
+        spelled = re.escape(name.replace("`", "``"))
+        is_read = any(re.search(rf"(?<!\w){spelled}(?!\w)", text.lower()) for text in texts)
         if is_read or (field["type"] == "float" and field["name"] in metadata.partition_columns):
             own.add(name)
     return frozenset(own)

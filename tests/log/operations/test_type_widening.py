@@ -326,23 +326,26 @@ def test_columns_that_rules_read_or_compute_stay() -> None:
         {"name": "a", "type": "integer", "nullable": True, "metadata": {}},
         {"name": "twice", "type": "integer", "nullable": True, "metadata": generated},
         {"name": "b.c", "type": "integer", "nullable": True, "metadata": {}},
+        {"name": "d`e", "type": "integer", "nullable": True, "metadata": {}},
         {"name": "ab", "type": "integer", "nullable": True, "metadata": {}},
     ]
     own = msgspec.structs.replace(
         head.metadata,
         schema_string=msgspec.json.encode({"type": "struct", "fields": fields}).decode(),
-        configuration={**head.metadata.configuration, "delta.constraints.small": "`B.c` < 100"},
+        configuration={**head.metadata.configuration, "delta.constraints.small": "`B.c` < 100 OR `d``e` < 100"},
     )
     put_commit(table.store, 1, own, info={"inCommitTimestamp": head.timestamp_ms + 1})
     table.refresh()
-    wide = pa.schema([(name, pa.int64()) for name in ("a", "twice", "b.c", "ab")])
-    assert wider_types(own, "", REAL_SYSTEM, wide) == {"a": None, "twice": None, "b.c": None, "ab": pa.int64()}
+    wide = pa.schema([(name, pa.int64()) for name in ("a", "twice", "b.c", "d`e", "ab")])
+    stay = dict.fromkeys(("a", "twice", "b.c", "d`e"))
+    assert wider_types(own, "", REAL_SYSTEM, wide) == {**stay, "ab": pa.int64()}
     transaction = table.begin()
     assert transaction.evolve(wide)
     assert {field.name: field.type for field in transaction.schema} == {
         "a": pa.int32(),
         "twice": pa.int32(),
         "b.c": pa.int32(),
+        "d`e": pa.int32(),
         "ab": pa.int64(),
     }
 
