@@ -80,8 +80,8 @@ _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 
 
-# The keys of so many rows, or a few more, are in memory for one run.
-MOST_KEYS = 2**22
+# The keys of so many rows, or of so many bytes, or a few more, are in memory for one run.
+MOST_KEYS, MOST_KEY_BYTES = 2**22, 2**27
 
 
 class UnusableRunError(Exception):

@@ -23,7 +23,7 @@ import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.key_runs import MOST_KEYS, FileKeys, IndexedKey, new_run_path, write_run
+from tidelog.log.data.key_runs import MOST_KEY_BYTES, MOST_KEYS, FileKeys, IndexedKey, new_run_path, write_run
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
@@ -323,6 +323,7 @@ class _WaitingKeys:
     _lock: Lock = field(default_factory=Lock)
     _files: list[FileKeys] = field(default_factory=list)
     _rows: int = 0
+    _bytes: int = 0
     _open: int = 0
 
     def __reduce__(self) -> tuple[type[_WaitingKeys], tuple[()]]:
@@ -338,7 +339,8 @@ class _WaitingKeys:
         with self._lock:
             self._files.append(file)
             self._rows += file.rows.num_rows
-            return self._taken() if self._rows >= MOST_KEYS else []
+            self._bytes += file.rows.nbytes
+            return self._taken() if self._rows >= MOST_KEYS or self._bytes >= MOST_KEY_BYTES else []
 
     def end(self, *, failed: bool = False) -> list[FileKeys]:
         """End a block. Returns the files for which it is time to write a run; a block that failed needs none."""
@@ -348,7 +350,7 @@ class _WaitingKeys:
             return [] if failed else taken
 
     def _taken(self) -> list[FileKeys]:
-        taken, self._files, self._rows = self._files, [], 0
+        taken, self._files, self._rows, self._bytes = self._files, [], 0, 0
         return taken
 
 

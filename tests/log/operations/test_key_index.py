@@ -25,6 +25,7 @@ from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.commit.result import committed
+from tidelog.log.data import writer
 from tidelog.log.data.key_runs import (
     ENDING,
     KEYS_FOLDER,
@@ -339,6 +340,21 @@ def of_kind(kind: pa.DataType, order: str = "at", *partitions: str) -> tuple[Tab
 def outdated(table: Table, *rows: dict[str, Any], **more: Any) -> int:
     done = table.upsert(list(rows), **{"delete_where": "v = 'gone'", **more})
     return int(done.metrics["numSourceRowsOutdated"])
+
+
+@pytest.mark.parametrize("limit", ["MOST_KEYS", "MOST_KEY_BYTES"])
+def test_many_keys_or_long_ones_are_in_several_runs(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(memory_store(), SCHEMA, partition_by=["part"], properties=BY_NUMBER)
+    rows = [{"k": key, "part": str(key // 8), "v": 0} for key in range(32)]
+    table.insert(rows[:16])
+    assert len(runs(table.store)) == 1
+    monkeypatch.setattr(writer, limit, {"MOST_KEYS": 16, "MOST_KEY_BYTES": 16 * 8}[limit])
+    table.insert(rows[16:])
+    assert len(runs(table.store)) == 2
+    table.overwrite(rows)
+    assert len(runs(table.store)) == 4
+    table.upsert([{"k": key, "part": "a", "v": 1} for key in range(32)])
+    assert table.scan("v = 1").count() == table.scan().count() == 32
 
 
 @pytest.mark.parametrize("kind", ASCENDING, ids=str)
