@@ -205,7 +205,7 @@ def _deleted_before(rows: DataFrame, truncated: str, keys: Sequence[str]) -> Dat
     changed = {OPERATION: F.lit(DELETES), ORDER: F.lit(truncated), UNCHANGED: F.array().cast("array<string>")}
     for of in rows.schema:
         name = of.name
-        if name in keys:
+        if name in (*keys, _NUMBER):
             columns.append(F.col(quoted(name)))
             continue
         value = changed.get(name, F.lit(None).cast(of.dataType))

@@ -236,7 +236,7 @@ class LeftOutValues:
 
     def _places_of(self, name: str, key: int, record: _Record) -> list[_Level]:
         # A row that is not older than the record: it has no effect, or was applied before.
-        levels, seen = [_Level(key, record.order)], {(key, record.order)}
+        levels, seen = [_Level(key, self._applied_from(key, record))], {(key, record.order)}
         while True:
             before: str | None = record.order
             if record.old is not None:
@@ -249,11 +249,21 @@ class LeftOutValues:
             if older.is_deletion or name not in older.left_out:
                 given = None if older.is_deletion else older.row
                 return [*levels, _Level(key, older.order, before, given, is_inclusive=False)]
-            levels.append(_Level(key, older.order, before))
+            levels.append(_Level(key, self._applied_from(key, older), before))
             if (key, older.order) in seen:  # clocks as the order of a source can go in circles
                 return levels
             seen.add((key, older.order))
             record = older
+
+    def _applied_from(self, key: int, record: _Record) -> str:
+        """The least order of a row that is this record's, or newer.
+
+        A source that sends a change again gives it a greater offset. For the row of a changed key that must not matter:
+        the row of the old key is gone then. Any other change has the values of the row that it finds.
+        """
+        change = record.order[:-_OFFSET]
+        is_gone = any(other.is_deletion and other.order.startswith(change) for other in self._by_key.get(key, []))
+        return record.order if record.old is None or is_gone else change
 
     def _newest_before(self, key: int, order: str) -> _Record | None:
         records = self._by_key.get(key, [])

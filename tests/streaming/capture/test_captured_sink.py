@@ -119,6 +119,17 @@ def test_a_truncate_deletes_what_is_older(spark: SparkSession, topic: Topic, tmp
     assert contents(tmp_path) == [(2, "two", None), (4, "four", None)]
 
 
+def test_dead_letters_beside_a_truncate_have_their_bytes(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """By a clock, a row can be as new as a truncate, which deletes an older one."""
+    older, newer = envelope("c", row(1, "one"), lsn=1), envelope("c", row(1, "uno"), lsn=3)
+    older["source"]["ts_ms"] -= 1
+    topic.put(older, envelope("t", lsn=2), newer)
+    rows = capture.debezium(topic.stream(spark).drop("offset"), schema=SCHEMA, keys=["id"], order="time")
+    run(rows, sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path) == []
+    assert [json.loads(raw) for (raw,) in contents(tmp_path, "dead", ("_raw",))] == [older, newer]
+
+
 def test_a_table_can_keep_the_transaction(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(envelope("c", row(1, "one"), lsn=5))
     run(rows_of(topic, spark), sink_of(tmp_path, keep=["_transaction"], partition_by=["name"]), tmp_path)

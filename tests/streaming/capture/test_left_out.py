@@ -70,6 +70,28 @@ def test_what_is_moved_twice_counts_once(spark: SparkSession, topic: Topic, tmp_
     assert contents(tmp_path, "dead") == []
 
 
+def test_a_source_can_send_a_new_key_again(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """A connector that was killed sends what it had sent, with greater offsets; the old row is gone by then."""
+    topic.put(*(envelope("c", row(number, "old", f"of {number}"), lsn=number) for number in (1, 3)))
+    topic.put(*moved(1, 2, 10), *moved(3, 4, 11))
+    topic.put(*moved(1, 2, 10), *moved(3, 4, 11), envelope("u", row(4, "new", PLACEHOLDER), lsn=12))
+    run(rows_of(topic, spark), sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path) == [(2, "moved", "of 1"), (4, "new", "of 3")]
+    assert contents(tmp_path, "dead") == []
+
+
+@pytest.mark.parametrize("gone", [[], pytest.param([2], marks=pytest.mark.full)])
+def test_a_row_of_the_same_time_can_be_another_one(
+    spark: SparkSession, topic: Topic, tmp_path: Path, gone: list[int]
+) -> None:
+    """By a clock, a row can be deleted and another one get its key at the same time."""
+    topic.put(envelope("c", row(1, "old", "long"), lsn=1), envelope("c", row(2, "other", "short"), lsn=10))
+    topic.put(*(envelope("d", before=row(number), lsn=9) for number in gone), *moved(1, 2, 10))
+    rows = capture.debezium(topic.stream(spark), schema=SCHEMA, keys=["id"], order="time")
+    run(rows, sink_of(tmp_path), tmp_path)
+    assert contents(tmp_path) == [(2, "moved", "long" if gone else "short")]
+
+
 def follow_with_headers(spark: SparkSession, topic: Topic, tmp_path: Path, **options: Any) -> None:
     """Apply all that has arrived; the old key in the headers is 1."""
     header = F.struct(F.lit("__debezium.oldkey").alias("key"), F.lit(b'{"id":1}').alias("value"))
