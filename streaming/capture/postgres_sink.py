@@ -97,7 +97,7 @@ class PostgresSink:
 
     Args:
         connect: What `psycopg.connect` takes, such as `"host=db dbname=shop user=etl"`, or a function that returns a
-            connection. One is opened for each batch. It is never logged.
+            connection. One is opened for each batch. What the function began is committed. It is never logged.
         table: The table, with its schema if that is not on the search path: `shop.orders`. It must exist, with a
             primary key or a unique index of exactly the columns `keys`, and have all columns of the rows.
         keys: The key columns.
@@ -199,6 +199,8 @@ class PostgresSink:
         connect = self._connect
         connection = psycopg.connect(connect) if isinstance(connect, str) else connect()
         try:
+            # A function that has run a statement, such as SET, leaves a transaction open: ours would be a part of it.
+            connection.commit()
             yield connection
         finally:
             connection.close()

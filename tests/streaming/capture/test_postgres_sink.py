@@ -15,6 +15,7 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.cdc.postgres import DATABASE, USER, Postgres
+from examples.cdc.shop import Connection
 from tests.streaming.support import BatchFunction, forget_last_commit, run_to_end
 from tidelog.log import Table
 from tidelog.log.errors import CheckpointResetError, ConfigurationError, PrerequisiteError
@@ -108,6 +109,18 @@ def test_a_table_of_postgresql_follows(spark: SparkSession, followed: Followed) 
     assert followed.rows() == followed.wanted()
     # A column that the source does not have keeps its value.
     assert followed.sql("SELECT own FROM numbers WHERE n = 1") == [("mine",)]
+
+
+def test_a_connection_that_has_begun_a_transaction(spark: SparkSession, followed: Followed) -> None:
+    def connect() -> Connection:
+        connection = followed.server.connect()
+        connection.autocommit = False
+        connection.execute("SET statement_timeout = '1 min'")
+        return connection
+
+    followed.table.insert([{"n": 1, "name": "one"}])
+    followed.run(spark, capture.PostgresSink(connect, "numbers", keys=["n"]))
+    assert followed.rows() == [(1, "one")]
 
 
 def test_a_batch_that_is_run_again_is_skipped(spark: SparkSession, followed: Followed) -> None:
