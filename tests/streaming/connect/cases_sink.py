@@ -61,10 +61,11 @@ def test_change_records(connect: SparkSession, tmp_path: Path) -> None:
     topic.put(envelope("c", {"id": 1, "v": "one"}, lsn=5), envelope("c", {"id": 2, "v": "two"}, lsn=6), b"{bad")
     topic.put(envelope("u", {"id": 1, "v": PLACEHOLDER}, lsn=7), envelope("d", before={"id": 2}, lsn=8))
     topic.put(envelope("t", lsn=6), envelope("c", {"id": 3, "v": "three"}, lsn=9))
+    topic.put(envelope("d", before={"id": 3}, lsn=10), envelope("c", {"id": 4, "v": PLACEHOLDER}, lsn=10))
     rows = capture.debezium(topic.stream(connect), schema="id BIGINT, v STRING", keys=["id"])
     drain(rows, sink, checkpoint)
     found = Table.open(str(tmp_path / "table")).scan(columns=["id", "v"]).to_arrow().to_pylist()
-    assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "v": "one"}, {"id": 3, "v": "three"}]
+    assert sorted(found, key=lambda row: row["id"]) == [{"id": 1, "v": "one"}, {"id": 4, "v": "three"}]
     assert Table.open(str(tmp_path / "dead")).scan().count() == 1
 
 
