@@ -261,9 +261,11 @@ class LeftOutValues:
         A source that sends a change again gives it a greater offset. For the row of a changed key that must not matter:
         the row of the old key is gone then. Any other change has the values of the row that it finds.
         """
+        if record.old is None:
+            return record.order
         change = record.order[:-_OFFSET]
         is_gone = any(other.is_deletion and other.order.startswith(change) for other in self._by_key.get(key, []))
-        return record.order if record.old is None or is_gone else change
+        return record.order if is_gone else change
 
     def _newest_before(self, key: int, order: str) -> _Record | None:
         records = self._by_key.get(key, [])
