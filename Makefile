@@ -158,6 +158,10 @@ CDC_SECONDS = $(or $(SECONDS),90)
 demo-cdc: setup ## follow a PostgreSQL database through Debezium for SECONDS=90, through kills, and compare
 	$(RUN) $(BIN)/python examples/cdc/demo.py --seconds $(CDC_SECONDS)
 
+.PHONY: cdc-services
+cdc-services: setup ## run Kafka, and Kafka Connect with Debezium, until Ctrl-C; SERVICESARGS="--kafka-port 9192"
+	$(RUN) $(BIN)/python -m examples.cdc.services $(SERVICESARGS)
+
 .PHONY: demo-clean
 demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/cdc/demo.py --clean

@@ -40,6 +40,66 @@ def debezium_jars() -> list[Path]:
     return jars(DEBEZIUM)
 
 
+class Worker:
+    """A worker of Kafka Connect that has Debezium's connector, and answers at `url`."""
+
+    def __init__(
+        self, folder: Path, broker: str, *, name: str = NAME, port: int | None = None, with_schema: bool = True
+    ) -> None:
+        port = port or free_ports(1)[0]
+        self.url = f"http://{_LOOPBACK}:{port}"
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / f"{name}.properties"
+        values = _worker(broker, port, name, with_schema=with_schema)
+        settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")
+        classes = os.pathsep.join(map(str, debezium_jars()))
+        program = "org.apache.kafka.connect.cli.ConnectDistributed"
+        self._child = ChildProcess(name, [java(), *_JVM, "-cp", classes, program, str(settings)], folder)
+
+    def start(self, method: str = "GET", path: str = "/connectors", body: object = None) -> None:
+        """Start the worker; returns when it has accepted a request, by default one that changes nothing."""
+        self._child.start()
+        deadline_s = time.monotonic() + _START_S
+        while True:
+            self._child.require_running()
+            try:
+                self.request(method, path, body)
+            except OSError as error:  # it does not listen yet, or has no leader yet
+                if time.monotonic() > deadline_s:
+                    detail = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
+                    raise RuntimeError(f"Debezium did not start ({detail}), see {self._child.log}") from error
+                time.sleep(0.2)
+            else:
+                return
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """What the worker answers to a request. Raises OSError."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def has_ended(self) -> bool:
+        """Whether it has ended unexpectedly."""
+        return self._child.has_ended()
+
+    def require_running(self) -> None:
+        """Raise ChildEndedError if it has ended unexpectedly."""
+        self._child.require_running()
+
+    def crash(self) -> None:
+        """SIGKILL it."""
+        self._child.kill()
+
+    def end(self) -> None:
+        """Stop it."""
+        self._child.end()
+
+
 class Connector:
     """A worker of Kafka Connect that runs Debezium's connector for one database."""
 
@@ -54,38 +114,18 @@ class Connector:
         with_schema: bool = True,
         options: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        (port,) = free_ports(1)
-        self._url = f"http://{_LOOPBACK}:{port}"
         self._name = name
         self._config = {**_connector(database, prefix, name), **{key: str(value) for key, value in options.items()}}
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = folder / f"{name}.properties"
-        values = _worker(broker, port, name, with_schema=with_schema)
-        settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")
-        classes = os.pathsep.join(map(str, debezium_jars()))
-        program = "org.apache.kafka.connect.cli.ConnectDistributed"
-        self._child = ChildProcess(name, [java(), *_JVM, "-cp", classes, program, str(settings)], folder)
+        self._worker = Worker(folder, broker, name=name, with_schema=with_schema)
 
     def start(self) -> None:
         """Start the worker and its connector; returns when the connector was accepted."""
-        self._child.start()
-        deadline_s = time.monotonic() + _START_S
-        while True:
-            self._child.require_running()
-            try:
-                self._request("PUT", f"/connectors/{self._name}/config", self._config)
-            except OSError as error:  # it does not listen yet, or has no leader yet
-                if time.monotonic() > deadline_s:
-                    detail = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
-                    raise RuntimeError(f"Debezium did not start ({detail}), see {self._child.log}") from error
-                time.sleep(0.2)
-            else:
-                return
+        self._worker.start("PUT", f"/connectors/{self._name}/config", self._config)
 
     def states(self) -> list[str]:
         """The states of the connector and its task, such as RUNNING and FAILED; none while it does not answer."""
         try:
-            status = self._request("GET", f"/connectors/{self._name}/status")
+            status = self._worker.request("GET", f"/connectors/{self._name}/status")
         except OSError:
             return []
         return [str(each["state"]) for each in (status["connector"], *status["tasks"])]
@@ -95,32 +135,22 @@ class Connector:
         if "FAILED" not in self.states():
             return False
         try:
-            self._request("POST", f"/connectors/{self._name}/restart?includeTasks=true&onlyFailed=true")
+            self._worker.request("POST", f"/connectors/{self._name}/restart?includeTasks=true&onlyFailed=true")
         except OSError:
             return False
         return True
 
     def has_ended(self) -> bool:
         """Whether the worker has ended unexpectedly."""
-        return self._child.has_ended()
+        return self._worker.has_ended()
 
     def crash(self) -> None:
         """SIGKILL the worker."""
-        self._child.kill()
+        self._worker.crash()
 
     def end(self) -> None:
         """Stop the worker."""
-        self._child.end()
-
-    def _request(self, method: str, path: str, body: object = None) -> Any:
-        request = urllib.request.Request(
-            self._url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
-            return json.loads(answer.read() or b"null")
+        self._worker.end()
 
 
 def _worker(broker: str, port: int, name: str, *, with_schema: bool) -> dict[str, object]:

@@ -81,8 +81,9 @@ def process_broker(folder: Path) -> Iterator[Broker]:
 class ProcessBroker:
     """Apache Kafka as a child process."""
 
-    def __init__(self, folder: Path) -> None:
-        port, controller_port = free_ports(2)
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        free_port, controller_port = free_ports(2)
+        port = port or free_port
         self.address = f"{_LOOPBACK}:{port}"
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "server.properties"
@@ -94,6 +95,10 @@ class ProcessBroker:
     def start(self) -> None:
         self._child.start()
         _wait_until_it_responds(self.address, self._child)
+
+    def require_running(self) -> None:
+        """Raise ChildEndedError if it has ended unexpectedly."""
+        self._child.require_running()
 
     def crash(self) -> None:
         self._child.kill()
