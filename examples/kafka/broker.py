@@ -89,7 +89,8 @@ class ProcessBroker:
         settings = folder / "server.properties"
         settings.write_text(_settings(folder / "records", port, controller_port), encoding="utf-8")
         run = [java(), *_JVM, "-cp", os.pathsep.join(map(str, broker_jars()))]
-        _format([*run, "kafka.tools.StorageTool"], settings)
+        if not (folder / "records" / "meta.properties").exists():  # else it goes on with the folder's records
+            _format([*run, "kafka.tools.StorageTool"], settings)
         self._child = ChildProcess("broker", [*run, "kafka.Kafka", str(settings)], folder)
 
     def start(self) -> None:
@@ -134,7 +135,7 @@ def _settings(records: Path, port: int, controller_port: int) -> str:
 def _format(tool: list[str], settings: Path) -> None:
     cluster = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
     # As one argument, since an id that starts with a dash would be parsed as an option.
-    command = [*tool, "format", f"--cluster-id={cluster}", "--config", str(settings), "--ignore-formatted"]
+    command = [*tool, "format", f"--cluster-id={cluster}", "--config", str(settings)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FORMAT_S, check=False
     )

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -37,6 +38,14 @@ HEADING = "## From an empty machine to a followed PostgreSQL table\n"
 TABLES = ("customers", "orders")
 # What the tests cannot call: it changes the machine.
 OF_THE_SYSTEM = {"apt-get", "git", "cd", ".", "su", "service", "curl"}
+CHANGES = """
+INSERT INTO customers SELECT i, repeat('x', 3000), i, now() FROM generate_series(10, 500) AS i;
+UPDATE customers SET balance = -balance WHERE id % 2 = 0;
+UPDATE customers SET id = 1000 WHERE id = 10;
+DELETE FROM customers WHERE id % 3 = 0;
+TRUNCATE orders;
+INSERT INTO orders VALUES (11, 1, NULL);
+"""
 WAIT_S = 180.0
 
 
@@ -104,29 +113,34 @@ def test_the_way_from_an_empty_machine(tmp_path: Path, monkeypatch: pytest.Monke
     data = tmp_path / "data"
     with ExitStack() as stack:
         database = stack.enter_context(postgres(tmp_path / "postgres"))
-        stack.enter_context(running_services(tmp_path / "services", kafka, connect))
+        serve = partial(running_services, tmp_path / "services", kafka, connect)
         before, after = blocks("sql")
-        with database.connect() as connection:
-            for statement in re.findall(r'su postgres -c "psql -c \\"(.*)\\""', "\n".join(blocks("sh"))):
-                connection.execute(statement.encode())
-            connection.execute(before.encode())
+        connection = stack.enter_context(database.connect())
+        for statement in re.findall(r'su postgres -c "psql -c \\"(.*)\\""', "\n".join(blocks("sh"))):
+            connection.execute(statement.encode())
+        connection.execute(before.encode())
+        with serve():
             start_connector(tmp_path, database, connect)
             stack.enter_context(stream(tmp_path, kafka, data, monkeypatch))
             wait_until(lambda: not differences(connection, data, "customers"))
             connection.execute(after.encode())
             wait_until(lambda: not any(differences(connection, data, name) for name in TABLES))
-            shown = [CliRunner().invoke(app, shlex.split(replaced(line, {"/data": str(data)}))[1:]) for line in scans()]
-            assert [answer.exit_code for answer in shown] == [0, 0]
-            assert "13.50" in shown[0].output
-            assert "paid" in shown[1].output
-            connection.execute(
-                "INSERT INTO customers SELECT i, repeat('x', 3000), i, now() FROM generate_series(10, 500) AS i;"
-                "UPDATE customers SET balance = -balance WHERE id % 2 = 0;"
-                "UPDATE customers SET id = 1000 WHERE id = 10;"
-                "DELETE FROM customers WHERE id % 3 = 0; UPDATE orders SET state = NULL"
-            )
+        shown = [CliRunner().invoke(app, shlex.split(replaced(line, {"/data": str(data)}))[1:]) for line in scans()]
+        assert [answer.exit_code for answer in shown] == [0, 0]
+        assert "13.50" in shown[0].output
+        assert "paid" in shown[1].output
+        connection.execute(CHANGES.encode())
+        with serve():  # where they were, with the connector
             wait_until(lambda: not any(differences(connection, data, name) for name in TABLES))
-    assert not (data / "dead-letters").exists()
+    further = [data / "dead-letters" / name for name in TABLES] + [data / "parked"]
+    assert [rows_of(path) for path in further] == [0, 0, 0]
+
+
+def rows_of(path: Path) -> int:
+    try:
+        return Table.open(str(path)).at().num_rows
+    except TableNotFoundError:
+        return 0
 
 
 def scans() -> list[str]:
@@ -160,14 +174,17 @@ def start_connector(folder: Path, database: Postgres, connect: int) -> None:
     """Send the page's configuration by the page's commands."""
     (configuration,) = blocks("json")
     (folder / "connector.json").write_text(replaced(configuration, {'"5432"': f'"{database.port}"'}))
-    for line in commands():
-        if line.startswith("curl"):
-            call = replaced(line, {"http://127.0.0.1:8083": f"http://127.0.0.1:{connect}"})
-            done = subprocess.run(
-                shlex.split(call), cwd=folder, capture_output=True, text=True, timeout=60, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert '"name":"shop"' in done.stdout
+    send, ask = (line for line in commands() if line.startswith("curl"))
+    address = {"http://127.0.0.1:8083": f"http://127.0.0.1:{connect}"}
+
+    def answer(line: str) -> str:
+        call = shlex.split(replaced(line, address))
+        done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert '"name":"shop"' in answer(send)
+    wait_until(lambda: answer(ask).count('"state":"RUNNING"') == len(("connector", "task")))
 
 
 @contextmanager
