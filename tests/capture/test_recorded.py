@@ -268,6 +268,7 @@ def test_a_left_out_value_under_a_new_key_is_that_of_the_old_key(
     assert dead(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_left_out_value_without_its_deletion_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
     """The row with the old key is gone with the batch before."""
     copy = follow(spark, tmp_path, "precise", "moved_documents", batches=5, headers=True)

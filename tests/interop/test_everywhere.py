@@ -197,6 +197,7 @@ STEPS = (
 
 
 @pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["with change files", pytest.param("without commit times", marks=pytest.mark.nightly)])
 def test_tidelog_reads_what_delta_spark_commits(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     table = table_of(tmp_path, kind)

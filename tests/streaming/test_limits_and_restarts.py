@@ -56,7 +56,7 @@ def batches(spark: SparkSession, way: str, table: Table, checkpoint: Path, count
 
 
 @pytest.mark.oldest
-@pytest.mark.parametrize("way", ["readStream", "Feed"])
+@pytest.mark.parametrize("way", ["readStream", pytest.param("Feed", marks=pytest.mark.full)])
 def test_each_micro_batch_is_bounded_across_restarts(
     spark: SparkSession, table: Table, tmp_path: Path, way: str
 ) -> None:

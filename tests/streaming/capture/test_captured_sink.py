@@ -28,7 +28,7 @@ def topic(tmp_path: Path) -> Topic:
     return Topic(tmp_path / "topic")
 
 
-@pytest.fixture(params=["driver", "spark"])
+@pytest.fixture(params=["spark", pytest.param("driver", marks=pytest.mark.full)])
 def writer(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -130,6 +130,7 @@ def test_dead_letters_beside_a_truncate_have_their_bytes(spark: SparkSession, to
     assert [json.loads(raw) for (raw,) in contents(tmp_path, "dead", ("_raw",))] == [older, newer]
 
 
+@pytest.mark.full
 def test_a_table_can_keep_the_transaction(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(envelope("c", row(1, "one"), lsn=5))
     run(rows_of(topic, spark), sink_of(tmp_path, keep=["_transaction"], partition_by=["name"]), tmp_path)
@@ -218,6 +219,7 @@ def test_a_truncate_and_left_out_values_of_a_widened_table(spark: SparkSession, 
     assert contents(tmp_path, columns=("id", "tags", "name")) == [(1, [BIG], "new"), (7, [], "last")]
 
 
+@pytest.mark.full
 def test_without_the_property_a_column_that_was_widened_stops_the_stream(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_change_that_began_before_the_snapshot(spark: SparkSession, topic: Top
     assert contents(tmp_path) == [(1, "newer", None)]
 
 
+@pytest.mark.full
 def test_a_deletion_is_forgotten_after_the_retention(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     topic.put(envelope("c", row(1, "one"), lsn=10), envelope("c", row(2, "two"), lsn=11))
     topic.put(envelope("d", before=row(1), lsn=20))

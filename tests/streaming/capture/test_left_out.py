@@ -215,7 +215,8 @@ def test_a_row_that_is_deleted_meanwhile_makes_a_dead_letter(
     assert reasons == sorted(["the source left out th", *(["the record is not JSON"] if others else [])])
 
 
-@pytest.mark.parametrize("others", [pytest.param((), marks=pytest.mark.full), pytest.param((b"junk",), id="junk")])
+@pytest.mark.full
+@pytest.mark.parametrize("others", [(), pytest.param((b"junk",), id="junk")])
 def test_a_row_that_is_deleted_before_a_restart_makes_a_dead_letter(
     spark: SparkSession, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[bytes, ...]
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_batch_without_any_schema_is_no_failure(topics: Topics) -> None:
     assert "no record of the batch has a schema" in topics.put(sinks, ("a", created(4)))["a"]
 
 
+@pytest.mark.full
 def test_several_tables_can_have_one_table_of_dead_letters(topics: Topics) -> None:
     sinks = topics.sinks(dead="dead")
     assert topics.put(sinks, ("a", b"one"), ("b", b"two")) == {}

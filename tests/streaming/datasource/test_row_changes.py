@@ -271,7 +271,8 @@ REFUSED_OR_EXACT = [
 ]
 
 
-@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "+02:00"])
+@pytest.mark.full
+@pytest.mark.parametrize("zone", ["UTC", "+02:00"])
 def test_conditions_select_what_they_select_in_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     schema = pa.schema(
         [
