@@ -76,6 +76,7 @@ _COPIED_FROM = 2**20
 # The most bytes of copies that a process has.
 _MOST_COPIED = 2**33
 _COPIED_AT_ONCE = 2**24
+_WORD_BITS = 64
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 
@@ -155,8 +156,8 @@ class IndexedKey:
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
-# How many entries are put in order at a time. Sorting them all takes some 30 bytes for each.
-_WRITTEN_ENTRIES = 2**20
+# How many entries are written at a time: so few stay in the processor's cache.
+_WRITTEN_ENTRIES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +171,23 @@ class FileKeys:
 def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys]) -> None:
     """Write a run for some files, whose keys are in memory."""
     entries = _Entries.joined([_of_file(key, number, file.rows) for number, file in enumerate(files)])
-    order = np.argsort(entries.codes[0])
+    order = _in_order(entries.codes[0])
     with store.create_unsynced(path) as sink:
         run = RunFile(sink, key, entries.order.layout if entries.order else ())
         for start in range(0, len(order), _WRITTEN_ENTRIES):
             run.append(entries.take(order[start : start + _WRITTEN_ENTRIES]))
         run.end([file.path for file in files], [file.rows.num_rows for file in files])
+
+
+def _in_order(codes: Int64Array) -> Int64Array:
+    """The places of codes in their order. A sort takes half of the time if a number holds both code and place."""
+    bits = len(codes).bit_length()
+    least, most = (int(codes.min()), int(codes.max())) if bits else (0, 0)
+    if (most - least).bit_length() + bits > _WORD_BITS:
+        return np.argsort(codes)
+    packed = (codes - least).view(np.uint64) << np.uint64(bits) | np.arange(len(codes), dtype=np.uint64)
+    packed.sort()
+    return (packed & np.uint64(2**bits - 1)).view(np.int64)
 
 
 def new_run_path(system: System) -> str:
@@ -678,7 +690,7 @@ def merge_runs(
         for start, stop in _ranges(runs):
             parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
             entries = _Entries.joined(parts)
-            merged.append(entries.take(np.argsort(entries.codes[0])))
+            merged.append(entries.take(_in_order(entries.codes[0])))
             yield
         paths = [
             path for run, own in zip(runs, kept, strict=True) for path in run.paths.filter(pa.array(own)).to_pylist()

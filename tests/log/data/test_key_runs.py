@@ -383,3 +383,16 @@ def test_an_order_that_another_program_wrote_is_not_believed(order: str) -> None
     assert metadata[b"order"].decode() == f"[{DAY},{TEXT}]".replace(", ", ",")
     with pytest.raises(UnusableRunError):
         KeyRun(with_head(content[:blocks], head, {**metadata, b"order": order.encode()}, magic), PATH, key)
+
+
+@pytest.mark.parametrize("least", [-(2**63), -5, 0, 2**62])
+@pytest.mark.parametrize("width", [0, 1, 58, 59, 60, 61])
+def test_codes_are_in_order_however_far_apart(least: int, width: int) -> None:
+    """With 30 of them, those that are at most 59 bits apart fit into a number with their places."""
+    randomness = random.Random(seed())
+    codes = np.array([least, *(least + randomness.randrange(2**width) for _ in range(28)), least + 2**width - 1])
+    randomness.shuffle(codes)
+    found = key_runs._in_order(codes)
+    assert codes[found].tolist() == sorted(codes.tolist())
+    assert sorted(found.tolist()) == list(range(len(codes)))
+    assert key_runs._in_order(codes[:0]).tolist() == []
