@@ -69,10 +69,9 @@ def add_missing(settings: SinkSettings, rows: pa.Table, by: Sequence[str]) -> No
 
     By its ledger the sink would skip them. `by` are texts and bytes that tell rows apart; the first one is a text.
     """
-    place = by[0]
-
     if not rows.num_rows:
         return
+    place = by[0]
 
     def add() -> None:
         table = Table.open(settings.path, storage_options=settings.storage_options)

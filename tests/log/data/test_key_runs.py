@@ -390,8 +390,9 @@ def test_an_order_that_another_program_wrote_is_not_believed(order: str) -> None
 def test_codes_are_in_order_however_far_apart(least: int, width: int) -> None:
     """With 30 of them, those that are at most 59 bits apart fit into a number with their places."""
     randomness = random.Random(seed())
-    codes = np.array([least, *(least + randomness.randrange(2**width) for _ in range(28)), least + 2**width - 1])
-    randomness.shuffle(codes)
+    numbers = [least, *(least + randomness.randrange(2**width) for _ in range(28)), least + 2**width - 1]
+    randomness.shuffle(numbers)
+    codes = np.array(numbers)
     found = key_runs._in_order(codes)
     assert codes[found].tolist() == sorted(codes.tolist())
     assert sorted(found.tolist()) == list(range(len(codes)))
