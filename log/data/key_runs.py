@@ -18,9 +18,7 @@ another magic, so that a tidelog which does not know it scans the files.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-import tempfile
 import weakref
 import zlib
 from collections import OrderedDict
@@ -46,6 +44,7 @@ from tidelog.log.data.packed_order import (
     stored_bytes,
 )
 from tidelog.log.data.row_hashes import Seeds, row_hashes
+from tidelog.log.data.spill import LocalCopy
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata
@@ -363,31 +362,6 @@ def _joined_orders(parts: Sequence[_Entries] | Sequence[Hits]) -> PackedOrder | 
     return PackedOrder.joined([part.order or PackedOrder.unknown(len(part)) for part in parts])
 
 
-class _LocalCopy:
-    """A temporary file without a name, which is gone once nobody uses it. `total` are the bytes of all of them."""
-
-    total = 0
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._file = tempfile.TemporaryFile(prefix="tidelog-")  # noqa: SIM115 - closed with the object
-        _LocalCopy.total += size
-
-    def __del__(self) -> None:
-        _LocalCopy.total -= self._size
-        self._file.close()
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self._file.flush()
-
-    def size(self) -> int:
-        return self._size
-
-    def read_at(self, size: int, start: int) -> bytes:
-        return os.pread(self._file.fileno(), size, start)
-
-
 class KeyRun:
     """An open run. Thread-safe."""
 
@@ -401,7 +375,7 @@ class KeyRun:
         source = store.open_input(path)
         self._at_once = store.small_reads_at_once
         self._is_far = self._at_once > 1 and source.size() > _COPIED_FROM
-        self._copy: _LocalCopy | None = None
+        self._copy: LocalCopy | None = None
         try:
             head, blocks_size = self._head(source)
             metadata = {name.decode(): value.decode() for name, value in (head.schema.metadata or {}).items()}
@@ -453,10 +427,10 @@ class KeyRun:
         store = self._store()
         assert store is not None, "the store is in use"
         source = store.open_input(self.path)
-        if self._is_far and ranges > _MOST_REQUESTS and _LocalCopy.total + source.size() <= _MOST_COPIED:
+        if self._is_far and ranges > _MOST_REQUESTS and LocalCopy.total + source.size() <= _MOST_COPIED:
             # A reader of the store mostly waits, and the run never changes.
             size, start = source.size(), 0
-            copy = _LocalCopy(size)
+            copy = LocalCopy(size)
             while start < size:
                 content = _part(source, start, min(_COPIED_AT_ONCE, size - start))
                 copy.write(content)

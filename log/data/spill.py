@@ -1,4 +1,4 @@
-"""Rows in a temporary file, in numbered parts, for work on more rows than fit into the memory."""
+"""Temporary files: rows in numbered parts, if they are more than fit into the memory, and copies of distant files."""
 
 from __future__ import annotations
 
@@ -109,3 +109,31 @@ class Spill:
             content = os.pread(self._file.fileno(), length, start)
             batch = pa.ipc.read_record_batch(pa.py_buffer(content), self._schema)
             yield pa.Table.from_batches([batch])
+
+
+class LocalCopy:
+    """A temporary file without a name, which is gone once nobody uses it. `total` are the bytes of all of them."""
+
+    total = 0
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._file = tempfile.TemporaryFile(prefix="tidelog-")  # noqa: SIM115 - closed with the object
+        LocalCopy.total += size
+
+    def __del__(self) -> None:
+        LocalCopy.total -= self._size
+        self._file.close()
+
+    def write(self, content: bytes) -> None:
+        """Append to it."""
+        self._file.write(content)
+        self._file.flush()
+
+    def size(self) -> int:
+        """How many bytes it is made for."""
+        return self._size
+
+    def read_at(self, size: int, start: int) -> bytes:
+        """A part of it."""
+        return os.pread(self._file.fileno(), size, start)
