@@ -48,6 +48,8 @@ class Worker:
     ) -> None:
         port = port or free_ports(1)[0]
         self.url = f"http://{_LOOPBACK}:{port}"
+        # What it must accept before it counts as started; by itself it only has to answer.
+        self._first: tuple[str, str, object] = ("GET", "/connectors", None)
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / f"{name}.properties"
         values = _worker(broker, port, name, with_schema=with_schema)
@@ -56,14 +58,14 @@ class Worker:
         program = "org.apache.kafka.connect.cli.ConnectDistributed"
         self._child = ChildProcess(name, [java(), *_JVM, "-cp", classes, program, str(settings)], folder)
 
-    def start(self, method: str = "GET", path: str = "/connectors", body: object = None) -> None:
-        """Start the worker; returns when it has accepted a request, by default one that changes nothing."""
+    def start(self) -> None:
+        """Start it; returns when it has accepted its first request."""
         self._child.start()
         deadline_s = time.monotonic() + _START_S
         while True:
             self._child.require_running()
             try:
-                self.request(method, path, body)
+                self.request(*self._first)
             except OSError as error:  # it does not listen yet, or has no leader yet
                 if time.monotonic() > deadline_s:
                     detail = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
@@ -100,8 +102,8 @@ class Worker:
         self._child.end()
 
 
-class Connector:
-    """A worker of Kafka Connect that runs Debezium's connector for one database."""
+class Connector(Worker):
+    """A worker that runs the connector for one database. It has started once it has accepted the configuration."""
 
     def __init__(
         self,
@@ -114,18 +116,15 @@ class Connector:
         with_schema: bool = True,
         options: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
+        super().__init__(folder, broker, name=name, with_schema=with_schema)
         self._name = name
-        self._config = {**_connector(database, prefix, name), **{key: str(value) for key, value in options.items()}}
-        self._worker = Worker(folder, broker, name=name, with_schema=with_schema)
-
-    def start(self) -> None:
-        """Start the worker and its connector; returns when the connector was accepted."""
-        self._worker.start("PUT", f"/connectors/{self._name}/config", self._config)
+        config = {**_connector(database, prefix, name), **{key: str(value) for key, value in options.items()}}
+        self._first = ("PUT", f"/connectors/{name}/config", config)
 
     def states(self) -> list[str]:
         """The states of the connector and its task, such as RUNNING and FAILED; none while it does not answer."""
         try:
-            status = self._worker.request("GET", f"/connectors/{self._name}/status")
+            status = self.request("GET", f"/connectors/{self._name}/status")
         except OSError:
             return []
         return [str(each["state"]) for each in (status["connector"], *status["tasks"])]
@@ -135,22 +134,10 @@ class Connector:
         if "FAILED" not in self.states():
             return False
         try:
-            self._worker.request("POST", f"/connectors/{self._name}/restart?includeTasks=true&onlyFailed=true")
+            self.request("POST", f"/connectors/{self._name}/restart?includeTasks=true&onlyFailed=true")
         except OSError:
             return False
         return True
-
-    def has_ended(self) -> bool:
-        """Whether the worker has ended unexpectedly."""
-        return self._worker.has_ended()
-
-    def crash(self) -> None:
-        """SIGKILL the worker."""
-        self._worker.crash()
-
-    def end(self) -> None:
-        """Stop the worker."""
-        self._worker.end()
 
 
 def _worker(broker: str, port: int, name: str, *, with_schema: bool) -> dict[str, object]:

@@ -20,7 +20,7 @@ From a file to rows:
 
 - `reader`: the live rows of a data file, in the table's schema, whatever names, ids and types the file has
 - `deletion_vectors`: the positions of a file's dead rows
-- `spill`: rows in a temporary file, for more than fit into the memory
+- `spill`: temporary files, for rows that do not fit into the memory and for copies of distant files
 - `row_maps`: where a compaction moved each row
 - `tombstones`: the keys that an UPSERT with an order has deleted
 - `staged_keys`: the keys of an UPSERT that has too many for one process

@@ -2,7 +2,7 @@
 
 A number, date or time is as it is in memory, little-endian. A text has its length in its first byte, and zeros behind
 it up to the longest one. A text of more than LONGEST bytes is left out, and so is a row with a null in one of the
-columns: it is *unknown*, and whoever needs it reads it from the data file.
+columns. Its order is *unknown*, and is read from the data file.
 
 Bytes that are the same in all rows are stored once, such as the upper ones of times, and most of the order of captured
 changes.
@@ -294,7 +294,7 @@ def _packed_texts(column: pa.ChunkedArray, lengths: Int64Array) -> np.ndarray:
 
 
 def _texts(content: np.ndarray, kind: pa.DataType) -> pa.Array:
-    # No text is longer than its bytes, whoever wrote them.
+    # A damaged run can claim longer texts than it has bytes for.
     lengths = np.minimum(content[:, 0], content.shape[1] - 1).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     stored = content[:, 1:][np.arange(content.shape[1] - 1) < lengths.reshape(-1, 1)]

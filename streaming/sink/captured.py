@@ -1,7 +1,7 @@
 """Batches of change records, as `tidelog.streaming.capture` makes them: what an upsert does not know is done here.
 
-Beside the columns of the table a row has those of `control`. Rows that could not be read are told apart. A truncate
-deletes what is older than it. A row whose values the source left out gets them by `left_out`.
+A row has the table's columns and those of `control`. Rows that could not be read become dead letters. A truncate
+deletes what is older. `left_out` finds the values that the source left out of a row.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Captured:
     kept: Collection[str]
     raw: DataFrame | None
     unknown: DataFrame | None = field(default=None, init=False)
-    """The records that leave out what nothing has, if there are some; known once they were told apart."""
+    """The records whose left-out values are nowhere, or None. Set by `told_apart`."""
     _left_out: LeftOutValues | None = field(default=None, init=False)
 
     @property
