@@ -170,23 +170,11 @@ class FileKeys:
 def write_run(store: Store, path: str, key: IndexedKey, files: Sequence[FileKeys]) -> None:
     """Write a run for some files, whose keys are in memory."""
     entries = _Entries.joined([_of_file(key, number, file.rows) for number, file in enumerate(files)])
-    order = _in_order(entries.codes[0])
     with store.create_unsynced(path) as sink:
         run = RunFile(sink, key, entries.order.layout if entries.order else ())
-        for start in range(0, len(order), _WRITTEN_ENTRIES):
-            run.append(entries.take(order[start : start + _WRITTEN_ENTRIES]))
+        for piece in entries.in_order():
+            run.append(piece)
         run.end([file.path for file in files], [file.rows.num_rows for file in files])
-
-
-def _in_order(codes: Int64Array) -> Int64Array:
-    """The places of codes in their order. A sort takes half of the time if a number holds both code and place."""
-    bits = len(codes).bit_length()
-    least, most = (int(codes.min()), int(codes.max())) if bits else (0, 0)
-    if (most - least).bit_length() + bits > _WORD_BITS:
-        return np.argsort(codes)
-    packed = (codes - least).view(np.uint64) << np.uint64(bits) | np.arange(len(codes), dtype=np.uint64)
-    packed.sort()
-    return (packed & np.uint64(2**bits - 1)).view(np.int64)
 
 
 def new_run_path(system: System) -> str:
@@ -201,7 +189,7 @@ def _of_file(key: IndexedKey, number: int, rows: pa.Table) -> _Entries:
         if rows[name].null_count:
             has_value = np.asarray(rows[name].is_valid())
             rows, positions = rows.filter(pa.array(has_value)), positions[has_value]
-    numbers = np.full(len(positions), number, dtype=np.int32)
+    numbers = np.broadcast_to(np.int32(number), len(positions))
     return _Entries(key.codes(rows), numbers, positions, key.order.packed(rows) if key.order.names else None)
 
 
@@ -284,6 +272,8 @@ class _Entries:
 
     @staticmethod
     def joined(parts: Sequence[_Entries]) -> _Entries:
+        if len(parts) == 1:
+            return parts[0]
         return _Entries(
             np.concatenate([part.codes for part in parts], axis=1),
             np.concatenate([part.files for part in parts]),
@@ -292,9 +282,31 @@ class _Entries:
         )
 
     def take(self, chosen: Any) -> _Entries:
-        """Some entries: a slice, numbers or marks of them."""
+        """Some entries: a slice or numbers of them."""
+        # Of codes of two words, `np.take` is ten times as fast as an index.
+        codes = self.codes[:, chosen] if isinstance(chosen, slice) else np.take(self.codes, chosen, axis=1)
         order = self.order and self.order.take(chosen)
-        return _Entries(self.codes[:, chosen], self.files[chosen], self.positions[chosen], order)
+        return _Entries(codes, self.files[chosen], self.positions[chosen], order)
+
+    def in_order(self) -> Iterator[_Entries]:
+        """The entries in the order of their codes, in pieces that stay in the processor's cache."""
+        first = self.codes[0]
+        bits = len(first).bit_length()
+        least, most = (int(first.min()), int(first.max())) if bits else (0, 0)
+        if len(self.codes) > 1 or (most - least).bit_length() + bits > _WORD_BITS:
+            places = np.argsort(first)
+            for start in range(0, len(places), _WRITTEN_ENTRIES):
+                yield self.take(places[start : start + _WRITTEN_ENTRIES])
+            return
+        # A number that holds both code and place is sorted in half of the time, and the code is not looked up again.
+        packed = (first - least).view(np.uint64) << np.uint64(bits) | np.arange(len(first), dtype=np.uint64)
+        packed.sort()
+        for start in range(0, len(packed), _WRITTEN_ENTRIES):
+            piece = packed[start : start + _WRITTEN_ENTRIES]
+            codes = (piece >> np.uint64(bits)).view(np.int64) + least
+            chosen = (piece & np.uint64(2**bits - 1)).view(np.int64)
+            order = self.order and self.order.take(chosen)
+            yield _Entries(codes.reshape(1, -1), self.files[chosen], self.positions[chosen], order)
 
     def in_blocks(self, block: int, layout: OrderLayout) -> np.ndarray:
         """The bytes of each block of so many entries: an array of a line for each."""
@@ -664,7 +676,8 @@ def merge_runs(
         for start, stop in _ranges(runs):
             parts = [_kept(run.between(start, stop), number) for run, number in zip(runs, numbers, strict=True)]
             entries = _Entries.joined(parts)
-            merged.append(entries.take(_in_order(entries.codes[0])))
+            for piece in entries.in_order():
+                merged.append(piece)
             yield
         paths = [
             path for run, own in zip(runs, kept, strict=True) for path in run.paths.filter(pa.array(own)).to_pylist()
@@ -682,4 +695,4 @@ def _ranges(runs: Sequence[KeyRun]) -> Iterator[tuple[int | None, int | None]]:
 
 def _kept(entries: _Entries, number: Int64Array) -> _Entries:
     files = number[entries.files]
-    return replace(entries, files=files.astype(np.int32)).take(files >= 0)
+    return replace(entries, files=files.astype(np.int32)).take(np.flatnonzero(files >= 0))

@@ -387,13 +387,22 @@ def test_an_order_that_another_program_wrote_is_not_believed(order: str) -> None
 
 @pytest.mark.parametrize("least", [-(2**63), -5, 0, 2**62])
 @pytest.mark.parametrize("width", [0, 1, 58, 59, 60, 61])
-def test_codes_are_in_order_however_far_apart(least: int, width: int) -> None:
+def test_entries_are_in_order_however_far_apart_the_codes_are(
+    least: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With 30 of them, those that are at most 59 bits apart fit into a number with their places."""
+    monkeypatch.setattr(key_runs, "_WRITTEN_ENTRIES", 8)
     randomness = random.Random(seed())
     numbers = [least, *(least + randomness.randrange(2**width) for _ in range(28)), least + 2**width - 1]
     randomness.shuffle(numbers)
-    codes = np.array(numbers)
-    found = key_runs._in_order(codes)
-    assert codes[found].tolist() == sorted(codes.tolist())
-    assert sorted(found.tolist()) == list(range(len(codes)))
-    assert key_runs._in_order(codes[:0]).tolist() == []
+    files = [FileKeys("a", pa.table({"number": numbers[:20]})), FileKeys("b", pa.table({"number": numbers[20:]}))]
+    store, key = new_store(), key_of("number")
+    write_run(store, PATH, key, files)
+    run = KeyRun(store, PATH, key)
+    found = run.between(None, None)
+    assert run.fences.tolist() == [least]
+    assert found.codes[0].tolist() == sorted(numbers)
+    places = [(0, row) for row in range(20)] + [(1, row) for row in range(10)]
+    assert sorted(zip(found.files.tolist(), found.positions.tolist(), strict=True)) == places
+    rows = [numbers[20 * file + row] for file, row in zip(found.files, found.positions, strict=True)]
+    assert rows == sorted(numbers)
