@@ -19,8 +19,9 @@ from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 
-# Spark polls an idle stream many times a second. While commits arrive, nearly every poll looks at the log; the longer
-# the table stays quiet, the fewer do, down to one a second after half a minute.
+# Spark polls an idle stream many times a second. On a disk each poll looks at the log, which takes 20 microseconds. In
+# an object store a look is a request: while commits arrive, nearly every poll makes one; the longer the table stays
+# quiet, the fewer do, down to one a second after half a minute.
 _FASTEST_POLL_S = 0.02
 _SLOWEST_POLL_S = 1.0
 _QUIET_SPAN_S = 30.0
@@ -68,12 +69,13 @@ class FeedPlanner:
         return self._commits.table
 
     def refresh_if_due(self) -> None:
-        """Refresh the table, unless that was done a moment ago."""
+        """Refresh the table, unless that costs a request and was done a moment ago."""
         now = self._system.monotonic_s()
-        quiet = now - self._last_news_s
-        age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
-        if now - self._refreshed_s < age:
-            return
+        if self.table.store.small_reads_at_once > 1:
+            quiet = now - self._last_news_s
+            age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
+            if now - self._refreshed_s < age:
+                return
         before = self.table.version
         self.table.refresh()
         self._refreshed_s = now

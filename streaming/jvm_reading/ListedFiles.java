@@ -125,7 +125,7 @@ public class ListedFiles extends PartitioningAwareFileIndex {
    * Both streams are Arrow's. `constants` has a row for each partition; `listed` is the bytes or the path of a stream with
    * the columns path (below the root), size (bytes) and partition.
    */
-  public static Dataset scan(SparkSession session, String text, byte[] constants, Object listed) throws IOException {
+  static Dataset scan(SparkSession session, String text, byte[] constants, Object listed) throws IOException {
     Map request = (Map) JSON.readValue(text, Map.class);
     String root = (String) request.get("root");
     StructType columns = (StructType) DataType.fromJson((String) request.get("constants"));
@@ -136,7 +136,9 @@ public class ListedFiles extends PartitioningAwareFileIndex {
       Map.Entry setting = (Map.Entry) settings.next();
       reading.conf().set((String) setting.getKey(), (String) setting.getValue());
     }
-    Object[] rows = rows(constants, ((Integer) request.get("partitions")).intValue());
+    // Without constants there is one partition.
+    Object[] none = {org.apache.spark.sql.catalyst.InternalRow$.MODULE$.empty()};
+    Object[] rows = columns.isEmpty() ? none : rows(constants, ((Integer) request.get("partitions")).intValue());
     FileStatus[][] files = files(root + "/", listed, rows.length);
     scala.collection.immutable.Map options =
         (scala.collection.immutable.Map)
@@ -166,6 +168,16 @@ public class ListedFiles extends PartitioningAwareFileIndex {
     return frame;
   }
 
+  /** What Python calls: py4j finds no class of Janino's loader by its name, but calls any object. */
+  public static class Scans {
+    public Scans() {}
+
+    /** See ListedFiles.scan. */
+    public Dataset scan(SparkSession session, String text, byte[] constants, Object listed) throws IOException {
+      return ListedFiles.scan(session, text, constants, listed);
+    }
+  }
+
   /** The rows of an Arrow stream, as Spark's. */
   private static Object[] rows(byte[] content, int count) throws IOException {
     Object[] rows = new Object[count];
@@ -184,10 +196,6 @@ public class ListedFiles extends PartitioningAwareFileIndex {
         for (int i = 0; i < root.getRowCount(); i++) {
           rows[done++] = batch.getRow(i).copy();
         }
-      }
-      while (done < count) {
-        // Without constants there is one row, which has no columns.
-        rows[done++] = org.apache.spark.sql.catalyst.InternalRow$.MODULE$.empty();
       }
       return rows;
     } finally {

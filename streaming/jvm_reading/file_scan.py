@@ -194,15 +194,8 @@ def _method(spark: SparkSession, jvm: Any) -> Callable[..., Any]:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())  # noqa: SLF001 - as above
     compiler.cook(_source())
-    [found] = [
-        method for method in compiler.getClassLoader().loadClass(_CLASS).getMethods() if method.getName() == "scan"
-    ]
-    call = found.invoke
-
-    def scanned(*arguments: Any) -> Any:
-        return call(None, _array(spark, list(arguments)))
-
-    return scanned
+    method: Callable[..., Any] = compiler.getClassLoader().loadClass(f"{_CLASS}$Scans").newInstance().scan
+    return method
 
 
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -215,11 +208,3 @@ def _source() -> str:
 
 def _java_schema(jvm: Any, schema: StructType) -> Any:
     return jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
-
-
-def _array(spark: SparkSession, values: list[Any]) -> Any:
-    context: Any = spark.sparkContext
-    array = context._gateway.new_array(context._jvm.java.lang.Object, len(values))  # noqa: SLF001 - as above
-    for place, value in enumerate(values):
-        array[place] = value
-    return array

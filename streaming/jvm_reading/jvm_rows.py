@@ -149,7 +149,7 @@ class _Reading:
             listed, columns = listed.filter(is_listed), [column.filter(is_listed) for column in columns]
         constants = pa.table(columns, schema=pa.schema(fields))
         file_list = FileList.of(listed["path"], listed["size"], constants)
-        return self._scan(file_list, data, self._steps(list(values))), files.filter(pc.invert(is_listed))
+        return self._scan(file_list, data, list(values)), files.filter(pc.invert(is_listed))
 
     def _constants(self, files: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
         """The columns whose values the log has (see `constant_names`), and whether it has all of them for a file."""
@@ -224,7 +224,7 @@ class _Reading:
             pa.table(values, schema=pa.schema(fields)),
         )
         if not has_positions:
-            return self._scan(files, data, self._steps(names))
+            return self._scan(files, data, names)
         # A column of its own, as a join in Spark 4.0 takes no metadata column.
         frame = self._scan(files, data)
         frame = frame.withColumn(position, frame.metadataColumn("_metadata")["row_index"])
@@ -234,11 +234,19 @@ class _Reading:
         # Spark would count the bitmaps as rows of the stream.
         return file_scan.as_stream(frame) if self._of_stream else frame
 
-    def _scan(self, files: FileList, data: pa.Schema, steps: Sequence[Step] = ()) -> DataFrame:
-        """A scan; one without steps is not the whole micro-batch of a stream yet."""
+    def _scan(self, files: FileList, data: pa.Schema, constants: Sequence[str] | None = None) -> DataFrame:
+        """The rows of files that have `constants`; without these the scan as it is, of which more has to be made."""
         url = hadoop.hadoop_url(self._store.url, self._store.storage_options)
         options = hadoop.write_options(self._store.storage_options, url)
-        return file_scan.scan(self._spark, url, files, data, options, steps, of_stream=self._of_stream and bool(steps))
+        is_whole = constants is not None
+        steps = [] if constants is None or self._is_as_scanned(data, constants) else self._steps(constants)
+        return file_scan.scan(self._spark, url, files, data, options, steps, of_stream=self._of_stream and is_whole)
+
+    def _is_as_scanned(self, data: pa.Schema, constants: Sequence[str]) -> bool:
+        """Whether a scan has the rows and columns of the selection. To select them takes Spark some milliseconds."""
+        in_files = [field.name for field in self._selection.read_schema if field.name not in constants]
+        has_names = data.names == in_files and [*in_files, *constants] == self._selection.schema.names
+        return has_names and self._condition is None
 
     def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
         """The columns that are read from files, by their names there; None if only case tells one from a constant."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.log.faults import Counting
+from tests.log.faults import Around, Counting
 from tests.streaming.feed_planning.support import (
     PLAIN,
     append,
@@ -250,6 +250,14 @@ def test_a_trigger_reads_each_new_commit_once() -> None:
     assert found == [filenames.commit_path(version) for version in range(1, 7)], "6 does not exist yet"
 
 
+class Far(Around):
+    """A store whose reads are requests."""
+
+    @property
+    def small_reads_at_once(self) -> int:
+        return 8
+
+
 class Looks:
     """Counts how often a planner looks at its table while it is polled 100 times a second."""
 
@@ -272,8 +280,17 @@ class Looks:
 
 @pytest.fixture
 def polled() -> tuple[Table, Looks]:
+    """A table in an object store."""
     table, clock = new_table(), FakeClock()
-    return table, Looks(planner_of(Table.open(table.path), clock), clock)
+    far = Far(table.store)
+    return table, Looks(FeedPlanner(TableReader(far, load(far)), clock, PLAIN), clock)
+
+
+def test_each_poll_looks_at_a_table_on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    looks = Looks(planner_of(new_table(), clock), clock)
+    looks.during(60, monkeypatch)
+    assert looks.during(1, monkeypatch) == 100
 
 
 def test_a_quiet_table_is_looked_at_less_and_less_often(
