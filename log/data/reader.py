@@ -27,12 +27,14 @@ from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name
 from tidelog.log.storage import Store, arrow_input
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 2**17
+# From so many rows on, a file is worth a second opening with the codes of its text, and threads for its columns.
+_MANY_ROWS = 2**16
 MAX_ROWS_PER_BYTE = 2**14
 """A data file holds no more. A column of nulls, as Arrow or Spark write it, has about 500 rows per byte."""
 # A text takes at least four bytes for its length, and a code at most three.
 _MAX_CODE_BYTES = 3
-# A few bytes of a file can name a long text 65,536 times.
+# A few bytes of a file can name a long text 131,072 times.
 _DECODED_BYTES = 2**27
 # A row group up to this size is fetched at once from a store in which a reader mostly waits; writers make them 128 MB.
 _GATHERED_BYTES = 2**27
@@ -144,7 +146,7 @@ def _read(
             )
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
-            threads = not isinstance(source, pa.PythonFile) and claimed > BATCH_ROWS
+            threads = not isinstance(source, pa.PythonFile) and claimed > _MANY_ROWS
             for numbers, start, end in _spans(parquet.metadata, together, only):
                 position, size = start, (end - start, batch_rows)
                 for rows, raw in _batches(parquet, numbers, shape.present, size, threads=threads):
@@ -239,7 +241,7 @@ def _parquet_file(
     metadata = parquet.metadata
     groups = [*range(metadata.num_row_groups)] if wanted is None else [*wanted]
     special: dict[str, Any] = {}
-    if texts := _coded_columns(parquet, 0 if coded else BATCH_ROWS):
+    if texts := _coded_columns(parquet, 0 if coded else _MANY_ROWS):
         special["read_dictionary"] = texts
     if waits and all(_size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups):
         special["pre_buffer"] = True
