@@ -32,7 +32,12 @@ MANY_FILES = [
     "compaction of one of 5 partitions of 200 files, by Spark",
 ]
 WAYS = [f"ways, {way}" for way in ("changes()", 'format("tidelog")', "tidelog_changes")]
-LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
+LATENCIES = [
+    f"latency{checkpoint}, {engine}, {figure}"
+    for checkpoint in ("", ", checkpoint without processes")
+    for engine in ("format", "Feed")
+    for figure in ("median", "p99")
+]
 
 
 def quick(home: Path, part: str) -> list[dict[str, Any]]:
