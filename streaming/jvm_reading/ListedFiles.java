@@ -107,8 +107,12 @@ public class ListedFiles extends PartitioningAwareFileIndex {
     return byPartition;
   }
 
+  /**
+   * The root, twice. Into a view of a relation with one root, Spark's INSERT would write files that the log does not name,
+   * and INSERT OVERWRITE would delete the table.
+   */
   public scala.collection.immutable.Seq rootPaths() {
-    return CollectionConverters.asScala(Collections.singletonList(root)).toSeq();
+    return CollectionConverters.asScala((java.util.List) Collections.nCopies(2, root)).toSeq();
   }
 
   public long sizeInBytes() {

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.log.support import live_files
@@ -91,6 +91,25 @@ def test_the_planner_knows_the_size_of_what_is_read(spark: SparkSession, table: 
     ]:
         statistics: Any = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().stats()
         assert statistics.sizeInBytes() == size
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO rows_of_table", "INSERT OVERWRITE rows_of_table"])
+@pytest.mark.parametrize("partition_by", [[], ["part"]], ids=["", "partitions"])
+def test_nothing_is_written_through_a_view(
+    spark: SparkSession, tmp_path: Path, partition_by: list[str], statement: str
+) -> None:
+    """Spark allows it for a view of files, and would write past the log, or delete the whole table."""
+    table = Table.create(str(tmp_path / "table"), SCHEMA, partition_by=partition_by)
+    table.insert([{"id": 1, "part": "a", "text": "x"}])
+    before = sorted(Path(table.path).rglob("*"))
+    for frame in (read(spark, table.path), changes(spark, table.path)):
+        frame.createOrReplaceTempView("rows_of_table")
+        with pytest.raises(AnalysisException):
+            spark.sql(f"{statement} SELECT * FROM rows_of_table LIMIT 0")
+        with pytest.raises(AnalysisException):
+            frame.limit(0).write.insertInto("rows_of_table", overwrite="OVERWRITE" in statement)
+    spark.catalog.dropTempView("rows_of_table")
+    assert sorted(Path(table.path).rglob("*")) == before
 
 
 # --- settings of the session -----------------------------------------------------------------------------------------
