@@ -76,6 +76,8 @@ _COPIED_FROM = 2**20
 _MOST_COPIED = 2**33
 _COPIED_AT_ONCE = 2**24
 _WORD_BITS = 64
+# Stands behind the columns of a key that is hashed. Runs with another function's codes are those of another key.
+_HASH = "hash 2"
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 
@@ -125,7 +127,8 @@ class IndexedKey:
         is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
         has_order = properties.ORDER_BY in metadata.configuration
         order = PackedColumns.of(metadata.configuration, schema) if has_order else NO_COLUMNS
-        columns, words = msgspec.json.encode(described).decode(), 1 if is_number else 2
+        columns = msgspec.json.encode(described if is_number else [*described, _HASH]).decode()
+        words = 1 if is_number else 2
         return IndexedKey(metadata.id, names, columns, words, order, tuple(dict.fromkeys((*names, *order.names))))
 
     def codes(self, rows: pa.Table) -> Int64Array:

@@ -150,11 +150,12 @@ def _text_sums(column: pa.Array, valid: BoolArray | None, seeds: Sequence[np.uin
     longest = int(counts.max(initial=0))
     if longest * len(counts) <= _MAX_WASTE * int(counts.sum()):
         sums = np.zeros((len(seeds), len(counts)), dtype=np.uint64)
+        keys = [_keys(longest, half, seed) for half, seed in enumerate(seeds)]
         for number in range(longest):
             left = np.maximum(lengths - number * _WORD, 0)
             words = _words_at(aligned, np.where(left, starts + number * _WORD, 0), left)
-            for half, seed in enumerate(seeds):
-                mixed = _mixed(words, np.array([number], dtype=np.uint64), half, seed)
+            for half in range(len(seeds)):
+                mixed = _mixed(words ^ keys[half][number], half)
                 mixed[left == 0] = 0
                 sums[half] += mixed
     else:
@@ -214,16 +215,27 @@ def _summed(
 ) -> UInt64Array:
     """One number for each owner, from those of its elements and their places."""
     found = np.empty((len(words), len(counts)), dtype=np.uint64)
+    longest = int(counts.max(initial=0))
     for half, values in enumerate(words):
+        keys = _keys(longest, half, seeds[half])
         sums = np.zeros(len(values) + 1, dtype=np.uint64)
-        np.cumsum(_mixed(values, numbers.view(np.uint64), half, seeds[half]), out=sums[1:])
+        np.cumsum(_mixed(values ^ np.take(keys, numbers), half), out=sums[1:])
         found[half] = sums[begins + counts] - sums[begins]
     return found
 
 
-def _mixed(words: UInt64Array, numbers: UInt64Array, half: int, seed: np.uint64) -> UInt64Array:
-    """A number for each element of a sequence and its place."""
-    mixed = words ^ (numbers * _STEPS[half] ^ seed)
-    mixed *= _MULTIPLIERS[half]
-    mixed ^= mixed >> _SHIFTS[half]
+def _keys(count: int, half: int, seed: np.uint64) -> UInt64Array:
+    """What the elements at so many places are mixed with, which is as secret as the seed."""
+    return _mixed(np.arange(1, count + 1, dtype=np.uint64) * _STEPS[half] ^ seed, half)
+
+
+def _mixed(mixed: UInt64Array, half: int) -> UInt64Array:
+    """A number for each element of a sequence, in place of its own.
+
+    As the numbers are summed, they are mixed twice. After one multiplication, the upper bits of two elements change the
+    sum so little that they often take each other back.
+    """
+    for step in (half, 1 - half):
+        mixed *= _MULTIPLIERS[step]
+        mixed ^= mixed >> _SHIFTS[step]
     return mixed

@@ -6,6 +6,7 @@ import itertools
 import random
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from threading import Barrier
@@ -324,6 +325,16 @@ def test_a_run_without_an_order_is_that_of_an_older_tidelog() -> None:
         store = new_store()
         write_run(store, PATH, key, [FileKeys("a", rows)])  # all of its orders are null
         assert store.read(PATH) == old.read(PATH)
+
+
+def test_a_run_of_the_hashes_of_an_older_tidelog_is_not_used() -> None:
+    key = key_of("text", "number")
+    assert key.columns == '[["text","string"],["number","int64"],"hash 2"]'
+    store = new_store()
+    old = replace(key, columns='[["text","string"],["number","int64"]]')
+    write_run(store, PATH, old, [FileKeys("a", table([("x", 1)], key.names))])
+    assert open_runs(store, key) == []
+    assert key_runs.useless_runs(store, key) == [PATH]
 
 
 def test_an_older_tidelog_does_not_use_a_run_with_an_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import random
 import struct
 import threading
 import uuid
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.randomness import seed
 from tidelog.log.data import row_hashes as module
 from tidelog.log.data.row_hashes import row_hashes
 from tidelog.log.system import System
@@ -91,6 +93,42 @@ def test_columns_have_an_order_and_borders() -> None:
     numbers = list(itertools.product([None, -1, 0, 1, 2**63 - 1], repeat=3))
     found = hashes(*(pa.array(column, pa.int64()) for column in zip(*numbers, strict=True)))
     assert len(set(found)) == len(numbers)
+
+
+def test_a_number_beside_a_short_text_does_not_take_it_back() -> None:
+    """One function for both gave (49, "2") the hash of (50, "1"): an upsert of one replaced the other."""
+    pairs = list(itertools.product(range(-128, 128), map(chr, range(32, 127))))
+    numbers, texts = (pa.array(column) for column in zip(*pairs, strict=True))
+    for columns in ((numbers, texts), (texts, numbers), (numbers, texts.dictionary_encode())):
+        found = hashes(*columns)
+        assert [len({pair[half] for pair in found}) for half in (0, 1)] == [len(pairs)] * 2
+
+
+@pytest.mark.parametrize("longer", ["", "x" * 10_000])
+def test_the_words_of_a_text_do_not_take_each_other_back(longer: str) -> None:
+    """Of texts that differ in the last bytes of two words, one in 100 had the same half, one in four the same hash."""
+    texts = [f"{number // 300:08d}{number % 300:08d}" for number in range(90_000)]
+    found = hashes(pa.array([*texts, longer]))
+    assert [len({pair[half] for pair in found}) for half in (0, 1)] == [len(texts) + 1] * 2
+    randomness = random.Random(seed())
+    words = [randomness.randbytes(16) for _ in range(100)]
+    flipped = [bytes([*word[:7], word[7] ^ 0x80, *word[8:15], word[15] ^ 0x80]) for word in words]
+    found = hashes(pa.array([*words, *flipped, longer.encode()]))
+    assert [len({pair[half] for pair in found}) for half in (0, 1)] == [201, 201]
+
+
+def test_texts_that_are_prepared_without_the_seed_differ() -> None:
+    """Each half is a sum of words at places, so words that are exchanged must not know what a place is mixed with."""
+    steps, places = [[number * int(step) % 2**64 for number in range(3)] for step in module._STEPS], range(3)
+    words = [0, 0, 0]
+    for place in places:
+        one, other = (place + 1) % 3, (place + 2) % 3
+        words[other] = words[one] ^ steps[0][place] ^ steps[0][one] ^ steps[1][place] ^ steps[1][other]
+    exchanged = [words[(place + 1) % 3] ^ steps[0][place] ^ steps[0][(place + 1) % 3] for place in places]
+    assert exchanged == [words[(place + 2) % 3] ^ steps[1][place] ^ steps[1][(place + 2) % 3] for place in places]
+    texts = [struct.pack("<3Q", *own) for own in (words, exchanged)]
+    assert texts[0] != texts[1]
+    assert len(set(hashes(pa.array(texts)))) == 2
 
 
 def test_all_nans_are_equal_and_the_zeros_are_not() -> None:

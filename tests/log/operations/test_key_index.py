@@ -322,6 +322,15 @@ ASCENDING: dict[pa.DataType, list[Any]] = {
 }
 
 
+def test_an_upsert_replaces_no_row_with_another_key() -> None:
+    """The hashes of these two keys were equal."""
+    table = new_table(memory_store(), SCHEMA, properties={"tidelog.primaryKey": "k, part"})
+    rows = [{"k": k, "part": part, "v": 0} for k, part in [(0, ""), (49, "2"), (99, "z")]]
+    table.upsert(rows)
+    table.upsert([{"k": 50, "part": "1", "v": 1}])
+    assert bag(table.scan().to_arrow()) == bag(pa.Table.from_pylist([*rows, {"k": 50, "part": "1", "v": 1}], SCHEMA))
+
+
 def opened(store: _Watched) -> list[str]:
     """The data files that were opened since the last call."""
     found = [path for path in store.opened if path.endswith(".parquet") and not path.startswith("_tidelog")]
