@@ -30,6 +30,8 @@ from tidelog.log.storage import Store, arrow_input
 BATCH_ROWS = 2**17
 # From so many rows on, a file is worth a second opening with the codes of its text, and threads for its columns.
 _MANY_ROWS = 2**16
+# Arrow reads no batch with more than 2 GB of text within lists, maps or structs, so a batch of these has fewer rows.
+_NESTED_ROWS = 2**16
 MAX_ROWS_PER_BYTE = 2**14
 """A data file holds no more. A column of nulls, as Arrow or Spark write it, has about 500 rows per byte."""
 # A text takes at least four bytes for its length, and a code at most three.
@@ -147,6 +149,9 @@ def _read(
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
             threads = not isinstance(source, pa.PythonFile) and claimed > _MANY_ROWS
+            nested = {field.name for field in parquet.schema_arrow if pt.is_nested(field.type)}
+            if not nested.isdisjoint(shape.present):
+                batch_rows = min(batch_rows, _NESTED_ROWS)
             for numbers, start, end in _spans(parquet.metadata, together, only):
                 position, size = start, (end - start, batch_rows)
                 for rows, raw in _batches(parquet, numbers, shape.present, size, threads=threads):

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+from tidelog.log.data import reader
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import DataFileDamagedError
 from tidelog.log.storage import Store
@@ -59,3 +61,14 @@ def test_many_positions(store: Store) -> None:
     for _ in range(20):
         chosen = sorted({*random.integers(0, 500, 40).tolist(), *random.integers(750, 1_000, 40).tolist()})
         assert at(store, chosen, int(random.integers(1, 300))) == [(position, position) for position in chosen]
+
+
+def test_batches_of_nested_text_have_fewer_rows(tmp_path: Path) -> None:
+    """Arrow refuses one with 2 GB of text: 131,072 rows of 16 KB, which were read before batches had so many."""
+    rows = pa.table({"k": pa.array(range(reader.BATCH_ROWS), pa.int64())})
+    rows = rows.append_column("s", pc.make_struct(rows["k"], field_names=["k"]))
+    pq.write_table(rows, tmp_path / "nested.parquet")
+    store, file = LocalStore(str(tmp_path)), DataFile("nested.parquet", {}, None)
+    for names, sizes in ((["k"], [2**17]), (["k", "s"], [2**16, 2**16]), (["s"], [2**16, 2**16])):
+        schema = rows.select(names).schema
+        assert [batch.num_rows for batch in reader.read_batches(store, file, schema)] == sizes
