@@ -80,8 +80,6 @@ _WORD_BITS = 64
 _HASH = "hash 2"
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
-
-
 # The keys of so many rows, or of so many bytes, or a few more, are in memory for one run.
 MOST_KEYS, MOST_KEY_BYTES = 2**22, 2**27
 
@@ -127,9 +125,9 @@ class IndexedKey:
         is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
         has_order = properties.ORDER_BY in metadata.configuration
         order = PackedColumns.of(metadata.configuration, schema) if has_order else NO_COLUMNS
-        columns = msgspec.json.encode(described if is_number else [*described, _HASH]).decode()
-        words = 1 if is_number else 2
-        return IndexedKey(metadata.id, names, columns, words, order, tuple(dict.fromkeys((*names, *order.names))))
+        columns, words = (described, 1) if is_number else ([*described, _HASH], 2)
+        text = msgspec.json.encode(columns).decode()
+        return IndexedKey(metadata.id, names, text, words, order, tuple(dict.fromkeys((*names, *order.names))))
 
     def codes(self, rows: pa.Table) -> Int64Array:
         """The codes of rows without nulls in the key: an array of `words` lines with a number for each row."""
