@@ -43,7 +43,7 @@ from tidelog.log.data.packed_order import (
     joined_layout,
     stored_bytes,
 )
-from tidelog.log.data.row_hashes import Seeds, row_hashes
+from tidelog.log.data.row_hashes import HASH_NAME, Seeds, row_hashes
 from tidelog.log.data.spill import LocalCopy
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -76,8 +76,6 @@ _COPIED_FROM = 2**20
 _MOST_COPIED = 2**33
 _COPIED_AT_ONCE = 2**24
 _WORD_BITS = 64
-# Stands behind the columns of a key that is hashed. Runs with another function's codes are those of another key.
-_HASH = "hash 2"
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
 # The keys of so many rows, or of so many bytes, or a few more, are in memory for one run.
@@ -125,7 +123,7 @@ class IndexedKey:
         is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
         has_order = properties.ORDER_BY in metadata.configuration
         order = PackedColumns.of(metadata.configuration, schema) if has_order else NO_COLUMNS
-        columns, words = (described, 1) if is_number else ([*described, _HASH], 2)
+        columns, words = (described, 1) if is_number else ([*described, HASH_NAME], 2)
         text = msgspec.json.encode(columns).decode()
         return IndexedKey(metadata.id, names, text, words, order, tuple(dict.fromkeys((*names, *order.names))))
 

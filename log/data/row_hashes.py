@@ -19,6 +19,9 @@ import pyarrow.types as pt
 from tidelog.log.arrays import BoolArray, Int64Array, UInt64Array
 from tidelog.log.system import REAL_SYSTEM
 
+# What runs of the key index, which store hashes, call them. Other hashes need another name, because a run of another
+# name is not used.
+HASH_NAME = "hash 2"
 # The two halves of a hash are two hashes of 64 bits, which differ in all of these: the multiplier (odd, and half of its
 # bits set), the step from one element of a sequence to the next, how far high bits move down, and what stands for null.
 _MULTIPLIERS = (np.uint64(0x9FB21C651E98DF25), np.uint64(0xD6E8FEB86659FD93))
@@ -30,6 +33,7 @@ _SEED = uuid.UUID(REAL_SYSTEM.uuid()).int
 Seeds: TypeAlias = tuple[np.uint64, np.uint64]
 _SEEDS: Seeds = (np.uint64(_SEED >> 64), np.uint64(_SEED & (2**64 - 1)))
 _WORD = 8
+_HALF = np.uint64(32)
 # The numbers of so many rows stay in the processor's cache.
 _BLOCK_ROWS = 2**14
 # Texts of about the same length are hashed word by word, all of them at once. Then at most this many times the words
@@ -84,6 +88,8 @@ def _add(state: UInt64Array, column: pa.Array, seeds: Seeds) -> None:
 
 def _mix(state: UInt64Array, words: UInt64Array) -> None:
     """Continue the hashes with one number for each row, or with one for each row and half."""
+    # A multiplication moves bits upwards only, and numbers such as 1.0 and 2.0 differ in their upper bits.
+    words = words ^ words >> _HALF
     for half in range(len(state)):
         state[half] ^= words if words.ndim == 1 else words[half]
         state[half] *= _MULTIPLIERS[half]
@@ -235,6 +241,7 @@ def _mixed(mixed: UInt64Array, half: int) -> UInt64Array:
     As the numbers are summed, they are mixed twice. After one multiplication, the upper bits of two elements change the
     sum so little that they often take each other back.
     """
+    mixed ^= mixed >> _HALF
     for step in (half, 1 - half):
         mixed *= _MULTIPLIERS[step]
         mixed ^= mixed >> _SHIFTS[step]

@@ -21,6 +21,7 @@ from tests.randomness import seed
 from tidelog.log.data import key_runs
 from tidelog.log.data.key_runs import FileKeys, IndexedKey, KeyRun, UnusableRunError, open_runs, write_run
 from tidelog.log.data.packed_order import PackedOrder
+from tidelog.log.data.row_hashes import HASH_NAME
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
@@ -129,6 +130,14 @@ def test_codes_are_the_same_for_all_writers_of_a_table_and_differ_between_tables
     assert codes.tolist() == key_of("text").codes(rows.slice(0)).tolist()
     assert codes.tolist() == key_of("text").codes(pa.table({"text": rows["text"].dictionary_encode()})).tolist()
     assert not np.isin(codes, key_of("text", table_id="other").codes(rows)).any()
+
+
+def test_codes_that_were_stored_stay_what_they_are() -> None:
+    """If this fails, HASH_NAME has to be another one, so that runs with the old codes are not used."""
+    rows = table([("a text of three words", 1), ("b", 2)], ("text", "number"))
+    codes = key_of("text", "number", table_id="t").codes(rows)
+    assert HASH_NAME == "hash 2"
+    assert codes.tolist() == [[-4461337830982977618, 643295977061592894], [4265151949833498547, 1327362317242587277]]
 
 
 def test_which_keys_have_an_index() -> None:
