@@ -11,6 +11,7 @@ import java.util.Set;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
@@ -94,8 +95,24 @@ public class Catalog implements StagingTableCatalog {
     return (Identifier[]) found.toArray(new Identifier[found.size()]);
   }
 
-  public Table loadTable(Identifier table) {
+  public Table loadTable(Identifier table) throws NoSuchTableException {
+    if (isForLookUp() && !tableExists(table)) {
+      throw new NoSuchTableException(table);
+    }
     return load(table, new HashMap());
+  }
+
+  /** Whether saveAsTable, or spark.catalog.tableExists, asks: they know a missing table by Spark's error. */
+  private static boolean isForLookUp() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      String asked = callers[i].getMethodName();
+      if ((asked.equals("saveAsTable") && callers[i].getClassName().endsWith("DataFrameWriter"))
+          || (asked.equals("tableExists") && callers[i].getClassName().endsWith(".Catalog"))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   public Table loadTable(Identifier table, String version) {
@@ -176,7 +193,7 @@ public class Catalog implements StagingTableCatalog {
     more.put("columns", columns);
     more.put("properties", properties);
     ask("alter", table, more);
-    return loadTable(table);
+    return load(table, new HashMap());
   }
 
   public boolean dropTable(Identifier table) {

@@ -56,6 +56,9 @@ public class DefaultSource
   /** Takes a request as JSON, and a place for the answer: an object, and the text of an error. */
   public static final AtomicReference PLANNER = new AtomicReference();
 
+  /** What a new name in the session's catalog has beside its rows: partition columns and properties. */
+  static final ThreadLocal NEW_NAME = new ThreadLocal();
+
   private static final String SCHEMA = "schema";
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final ArrayList LOADED = new ArrayList();
@@ -226,7 +229,11 @@ public class DefaultSource
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, scala.collection.immutable.Map parameters, Dataset data) {
     Map request = request("write", original(parameters));
-    request.put("mode", isForNewName() ? "NewName" : mode.toString());
+    boolean isNew = isForNewName();
+    request.put("mode", isNew ? "NewName" : mode.toString());
+    if (isNew && NEW_NAME.get() != null) {
+      request.putAll((Map) NEW_NAME.get());
+    }
     ask(request, data);
     return new Written(context, data.schema());
   }

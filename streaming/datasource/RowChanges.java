@@ -31,6 +31,8 @@ import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
 import org.apache.spark.sql.execution.command.AlterTableSetPropertiesCommand;
 import org.apache.spark.sql.execution.command.AlterTableUnsetPropertiesCommand;
+import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand;
+import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
 import org.apache.spark.sql.execution.command.TruncateTableCommand;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
@@ -44,7 +46,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * UPDATE, DELETE and MERGE on tables of tidelog, and TRUNCATE and ALTER of names in the catalog of the session: a
+ * UPDATE, DELETE and MERGE on tables of tidelog, and CREATE, TRUNCATE and ALTER of names in the catalog of the session: a
  * strategy of Spark's planner, which comes before Spark's own. The planner in Python reads Spark's plan of the statement, since it
  * is not Spark that changes the rows.
  */
@@ -112,6 +114,13 @@ public class RowChanges extends SparkStrategy {
         properties.put(keys.get(i), null);
       }
     }
+    if (plan instanceof CreateDataSourceTableCommand) {
+      return created((CreateDataSourceTableCommand) plan);
+    }
+    if (plan instanceof CreateDataSourceTableAsSelectCommand) {
+      boolean isOwn = "tidelog".equals(valueOf(((CreateDataSourceTableAsSelectCommand) plan).table().provider()));
+      return isOwn ? new Change(new HashMap(), plan, null, null) : null;
+    }
     CatalogTable table = name == null ? null : tableOf(name);
     if (table == null) {
       return null;
@@ -125,7 +134,7 @@ public class RowChanges extends SparkStrategy {
     }
     Map request = DefaultSource.request("alter", options);
     ArrayList described = new ArrayList();
-    StructType schema = table.schema();
+    StructType schema = table.dataSchema();
     for (int i = 0; i < columns.size(); i++) {
       StructField field = (StructField) columns.get(i);
       described.add(described(field));
@@ -134,6 +143,28 @@ public class RowChanges extends SparkStrategy {
     request.put("columns", described);
     request.put("properties", properties);
     return new Change(request, plan, null, name.quotedString(), name, schema);
+  }
+
+  /** CREATE TABLE of a name with columns; null if Spark does all of it. */
+  private static Change created(CreateDataSourceTableCommand plan) {
+    CatalogTable table = plan.table();
+    org.apache.spark.sql.catalyst.catalog.SessionCatalog names = SparkSession.active().sessionState().catalog();
+    if (!"tidelog".equals(valueOf(table.provider()))
+        || table.schema().fields().length == 0
+        || names.tableExists(table.identifier())) {
+      return null;
+    }
+    boolean isManaged = !table.storage().locationUri().isDefined();
+    Map options = DefaultSource.original(table.storage().properties());
+    options.put(
+        "path",
+        CatalogUtils.URIToString(isManaged ? names.defaultTablePath(table.identifier()) : table.location()));
+    Map request = DefaultSource.request("createNamed", options);
+    request.put("schema", table.schema().json());
+    request.put("partitions", CollectionConverters.asJava(table.partitionColumnNames()));
+    request.put("properties", DefaultSource.original(table.properties()));
+    request.put("managed", Boolean.valueOf(isManaged));
+    return new Change(request, plan, null, table.identifier().quotedString());
   }
 
   private static Map described(StructField field) {
@@ -276,6 +307,34 @@ public class RowChanges extends SparkStrategy {
     }
   }
 
+  /** The table is made: now its name is. */
+  private static void named(SparkSession session, CreateDataSourceTableCommand plan) {
+    CatalogTable table = plan.table();
+    if (table.storage().locationUri().isDefined()) {
+      plan.run(session); // it compares the columns
+      return;
+    }
+    try {
+      session.sessionState().catalog().createTable(table, plan.ignoreIfExists(), false);
+    } catch (Exception error) {
+      throw new DefaultSource.TidelogException(
+          "the table is made, but its name in Spark's catalog is not: " + error.getMessage());
+    }
+  }
+
+  /** Spark fills the table, and does not pass on its partition columns and properties. */
+  private static Seq filled(SparkSession session, CreateDataSourceTableAsSelectCommand plan) {
+    HashMap more = new HashMap();
+    more.put("partitions", CollectionConverters.asJava(plan.table().partitionColumnNames()));
+    more.put("properties", DefaultSource.original(plan.table().properties()));
+    DefaultSource.NEW_NAME.set(more);
+    try {
+      return plan.run(session);
+    } finally {
+      DefaultSource.NEW_NAME.remove();
+    }
+  }
+
   /** A statement, which runs when Spark wants its result. */
   public static class Change extends V2CommandExec {
     private final Map request;
@@ -303,7 +362,14 @@ public class RowChanges extends SparkStrategy {
 
     public Seq run() {
       SparkSession session = (SparkSession) session();
+      if (plan instanceof CreateDataSourceTableAsSelectCommand) {
+        return filled(session, (CreateDataSourceTableAsSelectCommand) plan);
+      }
       DefaultSource.ask(request, new Object[] {session, plan});
+      if (plan instanceof CreateDataSourceTableCommand) {
+        named(session, (CreateDataSourceTableCommand) plan);
+        return sequence(new ArrayList());
+      }
       if (identifier != null) {
         alterColumns(session, identifier, schema);
       }

@@ -156,6 +156,7 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
         options.path,
         nullable,
         partition_by=options.partition_by,
+        properties=options.properties,
         storage_options=options.storage_options,
         exist_ok=not options.is_new,
     )

@@ -281,14 +281,21 @@ def planned(batch: DataFrame) -> PlannedBatch:
 
 
 def write(
-    raw_options: Mapping[str, str], mode: str, data: DataFrame, *, partition_by: Sequence[str] | None = None
+    raw_options: Mapping[str, str],
+    mode: str,
+    data: DataFrame,
+    *,
+    partition_by: Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Write a frame in one commit, with the options of `df.write`. `mode` is Spark's SaveMode as Java names it.
+
+    A new table gets the properties.
 
     Raises the errors of `BatchWriter`, and TableExistsError for a mode that makes a table.
     """
     options = parse_write(raw_options, overwrite=mode == _OVERWRITE)
-    options = replace(options, is_new=mode in {_IF_NEW, _IGNORE, _NEW_NAME})
+    options = replace(options, is_new=mode in {_IF_NEW, _IGNORE, _NEW_NAME}, properties=properties or {})
     if partition_by is not None:
         options = replace(options, partition_by=tuple(partition_by))
     try:

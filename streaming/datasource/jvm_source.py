@@ -251,8 +251,14 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
     _hide_secrets(spark)
     options = dict(request["options"])
     names = options.pop(_PARTITIONS, None)
-    partition_by = None if names is None else json.loads(names)
-    frames.write(options, request["mode"], DataFrame(java, spark), partition_by=partition_by)
+    partition_by = request.get("partitions") if names is None else json.loads(names)
+    frames.write(
+        options,
+        request["mode"],
+        DataFrame(java, spark),
+        partition_by=partition_by,
+        properties=request.get("properties"),
+    )
 
 
 def _batch(request: Mapping[str, Any], _: Any) -> Any:

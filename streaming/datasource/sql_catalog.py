@@ -33,6 +33,13 @@ _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
 # What Spark says of each new table, besides the properties that its user gave.
 _OF_SPARK = {"provider", "owner", "external", "is_managed_location", "location"}
+# Statements that Spark takes for a change of a property.
+_OF_STATEMENTS = {
+    "location": "ALTER TABLE ... SET LOCATION",
+    "comment": "COMMENT on a table",
+    "owner": "ALTER TABLE ... OWNER TO",
+    "collation": "DEFAULT COLLATION",
+}
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -114,6 +121,9 @@ def _described(
         if field["name"] in defaults:
             # Spark fills in the first for DEFAULT. The second is what rows from before would have: here that is null.
             field["metadata"] |= {"CURRENT_DEFAULT": defaults[field["name"]], "EXISTS_DEFAULT": "NULL"}
+        comment = (snapshot.schema.field(field["name"]).metadata or {}).get(b"comment")
+        if comment is not None:
+            field["metadata"]["comment"] = comment.decode()
     return json.dumps(
         {
             "name": path,
@@ -181,7 +191,8 @@ def _create(request: Request, _: Any) -> str:
     provider = properties.get("provider", "tidelog")
     if provider != "tidelog":
         raise ConfigurationError(
-            f"a table of the catalog tidelog cannot use {provider}", advice="write USING tidelog, or leave it out"
+            f"a table of the catalog tidelog cannot use {provider}",
+            advice='write USING tidelog or .format("tidelog"), or leave it out',
         )
     if properties.get("location", path).removeprefix("file:") != path:
         raise ConfigurationError(
@@ -207,6 +218,21 @@ def _create(request: Request, _: Any) -> str:
     return _described((path, storage_options), made)
 
 
+def _create_named(request: Request, _: Any) -> None:
+    """The table of a name in Spark's own catalog, unless its location has one."""
+    given, storage_options = split_names(request["options"])
+    path = given["path"]
+    if not request["managed"] and _is_table(path, storage_options):
+        return
+    Table.create(
+        path,
+        _arrow(StructType.fromJson(json.loads(request["schema"]))),
+        partition_by=request["partitions"],
+        properties=request["properties"],
+        storage_options=storage_options,
+    )
+
+
 def _partitions(described: Sequence[str]) -> list[str]:
     for text in described:
         if text.endswith(")"):
@@ -227,6 +253,11 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 def _alter(request: Request, _: Any) -> None:
     path, storage_options = _place(request) if "names" in request else changed_place(request)
+    for name in sorted(_OF_STATEMENTS.keys() & request["properties"].keys() if "names" in request else ()):
+        raise ConfigurationError(
+            f"{_OF_STATEMENTS[name]} is not supported in the catalog tidelog",
+            advice="use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES",
+        )
     table = Table.open(path, storage_options=storage_options)
     columns = []
     for column in request["columns"]:
@@ -276,6 +307,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "exists": _exists,
     "tables": _tables,
     "create": _create,
+    "createNamed": _create_named,
     "alter": _alter,
     "refused": _refused,
     "drop": _drop,

@@ -28,7 +28,7 @@ _NO_EVOLUTION = {"mergeschema": "mergeSchema", "overwriteschema": "overwriteSche
 class WriteOptions:
     """The parsed options of a batch write; for `idempotency_key` see Table.insert.
 
-    `is_new` says that the write makes the table, and fails if there is one.
+    `is_new` says that the write makes the table, and fails if there is one. A new table gets the properties.
     """
 
     path: str
@@ -39,6 +39,7 @@ class WriteOptions:
     idempotency_key: tuple[str, int] | None
     storage_options: Mapping[str, str] = field(repr=False)
     is_new: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
