@@ -31,7 +31,8 @@ import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.V1Scan;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -263,7 +264,11 @@ public class Catalog implements StagingTableCatalog {
       HashSet can = new HashSet();
       can.add(TableCapability.BATCH_READ);
       can.add(TableCapability.V1_BATCH_WRITE);
+      // Spark asks for it before an overwrite of partitions, which RowChanges runs.
+      can.add(TableCapability.BATCH_WRITE);
       can.add(TableCapability.TRUNCATE);
+      can.add(TableCapability.OVERWRITE_BY_FILTER);
+      can.add(TableCapability.OVERWRITE_DYNAMIC);
       return can;
     }
 
@@ -399,10 +404,12 @@ public class Catalog implements StagingTableCatalog {
     }
   }
 
-  /** An append, or an overwrite of the whole table. */
-  static class Writing implements WriteBuilder, SupportsTruncate, V1Write, InsertableRelation {
+  /** An append, or an overwrite of the table or of what filters describe. RowChanges runs one of partitions. */
+  static class Writing
+      implements WriteBuilder, SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
     private final Map options;
     private boolean truncates = false;
+    private Filter[] replaced = null;
 
     Writing(Map options) {
       this.options = options;
@@ -410,6 +417,15 @@ public class Catalog implements StagingTableCatalog {
 
     public WriteBuilder truncate() {
       truncates = true;
+      return this;
+    }
+
+    public WriteBuilder overwrite(Filter[] filters) {
+      replaced = filters;
+      return this;
+    }
+
+    public WriteBuilder overwriteDynamicPartitions() {
       return this;
     }
 
@@ -422,6 +438,10 @@ public class Catalog implements StagingTableCatalog {
     }
 
     public void insert(Dataset data, boolean overwrite) {
+      if (replaced != null) {
+        DefaultSource.ask(DefaultSource.request("overwrite", options), new Object[] {data, replaced});
+        return;
+      }
       Map request = DefaultSource.request("write", options);
       request.put("mode", truncates || overwrite ? "Overwrite" : "Append");
       DefaultSource.ask(request, data);

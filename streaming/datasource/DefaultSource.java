@@ -229,7 +229,7 @@ public class DefaultSource
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, scala.collection.immutable.Map parameters, Dataset data) {
     Map request = request("write", original(parameters));
-    boolean isNew = isForNewName();
+    boolean isNew = mode == SaveMode.Overwrite && isForNewName();
     request.put("mode", isNew ? "NewName" : mode.toString());
     if (isNew && NEW_NAME.get() != null) {
       request.putAll((Map) NEW_NAME.get());
@@ -240,7 +240,8 @@ public class DefaultSource
 
   /**
    * Whether Spark writes the rows of CREATE TABLE ... AS SELECT or of saveAsTable for a name that its catalog does not have.
-   * It says Overwrite then, whatever its user said, and does not look whether there is a table already.
+   * It says Overwrite then, whatever its user said, and does not look whether there is a table already. For a name that it
+   * has, it says Append.
    */
   private static boolean isForNewName() {
     StackTraceElement[] callers = new Throwable().getStackTrace();

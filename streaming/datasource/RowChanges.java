@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
@@ -80,6 +81,8 @@ public class RowChanges extends SparkStrategy {
       changed = ((DeleteFromTable) plan).table();
     } else if (plan instanceof MergeIntoTable) {
       changed = ((MergeIntoTable) plan).targetTable();
+    } else if (plan instanceof OverwritePartitionsDynamic) {
+      changed = (LogicalPlan) plan.productElement(0);
     } else {
       Change other = ofName(plan);
       if (other != null) {
@@ -89,7 +92,15 @@ public class RowChanges extends SparkStrategy {
     LogicalPlan relation = changed == null ? null : relationOf(changed);
     Map options = relation == null ? null : optionsOf(relation);
     if (options != null) {
-      found.add(new Change(DefaultSource.request("change", options), plan, relation, nameOf(relation)));
+      Map request = DefaultSource.request("change", options);
+      if (plan instanceof OverwritePartitionsDynamic) {
+        // Of a table without partitions it is the whole table.
+        boolean isWhole = ((DataSourceV2Relation) relation).table().partitioning().length == 0;
+        options.put("partitionOverwriteMode", isWhole ? "static" : "dynamic");
+        request = DefaultSource.request("write", options);
+        request.put("mode", "Overwrite");
+      }
+      found.add(new Change(request, plan, relation, nameOf(relation)));
     }
     return sequence(found);
   }
@@ -365,7 +376,11 @@ public class RowChanges extends SparkStrategy {
       if (plan instanceof CreateDataSourceTableAsSelectCommand) {
         return filled(session, (CreateDataSourceTableAsSelectCommand) plan);
       }
-      DefaultSource.ask(request, new Object[] {session, plan});
+      if (plan instanceof OverwritePartitionsDynamic) {
+        DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
+      } else {
+        DefaultSource.ask(request, new Object[] {session, plan});
+      }
       if (plan instanceof CreateDataSourceTableCommand) {
         named(session, (CreateDataSourceTableCommand) plan);
         return sequence(new ArrayList());

@@ -29,11 +29,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import frames, row_changes, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
+from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
 from tidelog.streaming.executors.session import QUERY_ID, is_connect
@@ -261,6 +262,21 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
     )
 
 
+def _overwrite(request: Mapping[str, Any], given: Any) -> None:
+    """Replace the rows that pass Spark's filters."""
+    java, filters = given
+    options = request["options"]
+    schema = table_to_read(parse_read(options, streaming=False, session_zone="UTC")).schema
+    where = exact_predicate(list(filters), schema)
+    if where is None:
+        raise PredicateError(
+            f"the rows to replace, {' AND '.join(map(str, filters))}, are described by more than comparisons",
+            advice='use df.write.format("tidelog").mode("overwrite").option("where", ...).save(path), whose predicates '
+            "are tidelog's own",
+        )
+    _write({"options": {**options, "where": where}, "mode": "Overwrite"}, java)
+
+
 def _batch(request: Mapping[str, Any], _: Any) -> Any:
     frame: Any = _feeds[request["feed"]].batch(request["start"], request["end"])
     return frame._jdf  # noqa: SLF001 - as above
@@ -302,6 +318,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "columns": _columns,
     "scan": _scan,
     "write": _write,
+    "overwrite": _overwrite,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

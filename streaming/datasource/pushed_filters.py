@@ -46,6 +46,12 @@ def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
     return joined if joined and len(joined) <= _LONGEST else None
 
 
+def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
+    """A predicate that is true for just the rows that pass all of Spark's filters; None if there may be none."""
+    texts = [_text(item, schema) for item in filters]
+    return None if not texts or None in texts else " AND ".join(map(str, texts))
+
+
 def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
     """A filter as a predicate with the same value for each row; None if there may be none."""
     kind = item.getClass().getSimpleName()

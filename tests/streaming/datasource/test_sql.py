@@ -51,6 +51,12 @@ def view(spark: SparkSession, table: Table) -> Iterator[str]:
     spark.catalog.dropTempView("numbers")
 
 
+def managed(spark: SparkSession, name: str) -> str:
+    """Where Spark keeps a table without a location."""
+    described = spark.sql(f"DESCRIBE EXTENDED {name}").collect()
+    return next(row.data_type for row in described if row.col_name == "Location").removeprefix("file:")
+
+
 @JVM_SOURCE
 @PLACES
 def test_a_table_of_the_catalog(spark: SparkSession, table: Table, catalog: str, where: str) -> None:
@@ -76,6 +82,56 @@ def test_create_table_as_select(spark: SparkSession, tmp_path: Path, catalog: st
     spark.sql(f"CREATE TABLE {catalog} USING tidelog LOCATION '{tmp_path / 'new'}' AS SELECT 1 AS n")
     assert numbers_in(tmp_path / "new") == [1]
     assert spark.table(catalog).collect() == [(1,)]
+
+
+@JVM_SOURCE
+@pytest.mark.oldest
+@pytest.mark.parametrize("location", ["", "LOCATION '{}'"])
+def test_a_new_table_of_the_catalog(spark: SparkSession, tmp_path: Path, catalog: str, location: str) -> None:
+    """Its columns, partition columns and properties are the table's."""
+    spark.sql(
+        f"CREATE TABLE {catalog} (part STRING, n BIGINT COMMENT 'a number') USING tidelog PARTITIONED BY (part) "
+        f"{location.format(tmp_path / 'new')} TBLPROPERTIES ('tidelog.primaryKey' = 'n', 'team' = 'x')"
+    )
+    place = str(tmp_path / "new") if location else managed(spark, catalog)
+    made = Table.open(place)
+    assert (made.partition_by, made.properties["tidelog.primaryKey"]) == (("part",), "n")
+    assert made.properties["team"] == "x"
+    assert made.schema.field("n").metadata == {b"comment": b"a number"}
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog} (n INT) USING tidelog")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        spark.sql(f"CREATE TABLE {catalog} (n INT) USING tidelog")
+    spark.sql(f"INSERT INTO {catalog} (n, part) VALUES (1, 'a')")
+    spark.sql(f"ALTER TABLE {catalog} ADD COLUMNS (note STRING)")
+    spark.sql(f"UPDATE {catalog} SET note = 'x'")
+    assert [row.asDict() for row in spark.table(catalog).collect()] == [{"n": 1, "note": "x", "part": "a"}]
+    assert made.refresh().schema.names == ["n", "part", "note"]
+    spark.sql(f"DROP TABLE {catalog}")
+    assert Path(place).exists() == bool(location)
+
+
+@JVM_SOURCE
+def test_a_new_table_of_the_catalog_that_cannot_be_made(spark: SparkSession, catalog: str) -> None:
+    with pytest.raises(PySparkException, match=r"unknown table property 'tidelog\.no'"):
+        spark.sql(f"CREATE TABLE {catalog} (n INT) USING tidelog TBLPROPERTIES ('tidelog.no' = '1')")
+    assert not spark.catalog.tableExists(catalog)
+
+
+@JVM_SOURCE
+@pytest.mark.oldest
+def test_create_table_as_select_with_partitions(spark: SparkSession, catalog: str) -> None:
+    spark.sql(
+        f"CREATE TABLE {catalog} USING tidelog PARTITIONED BY (part) TBLPROPERTIES ('team' = 'x') "
+        "AS SELECT 'a' AS part, 1L AS n"
+    )
+    made = Table.open(managed(spark, catalog))
+    assert (made.partition_by, made.properties["team"]) == (("part",), "x")
+    frame = spark.sql("SELECT 2L AS n, 'b' AS part")
+    frame.write.format("tidelog").mode("append").partitionBy("part").saveAsTable(catalog)
+    assert numbers_in(made.path) == [1, 2]
+    frame.write.format("tidelog").mode("overwrite").partitionBy("part").saveAsTable(catalog)
+    assert spark.table(catalog).collect() == [(2, "b")]
+    assert Table.open(made.path).partition_by == ("part",)
 
 
 @JVM_SOURCE

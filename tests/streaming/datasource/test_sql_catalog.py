@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, lit
 
 from tests.log.rules.support import default, ruled_table
 from tests.streaming.datasource.sql_tables import rows, small_table
@@ -133,7 +134,8 @@ def test_tables_by_name_below_a_folder(named: SparkSession, tmp_path: Path) -> N
     assert rows(named, "SELECT * FROM tidelog.items") == [(1, "a")]
     assert [row.tableName for row in named.sql("SHOW TABLES IN tidelog").collect()] == ["items"]
     assert [row.tableName for row in named.sql("SHOW TABLES IN tidelog.sales").collect()] == ["orders"]
-    assert "part" in {row.col_name for row in named.sql("DESCRIBE tidelog.sales.orders").collect()}
+    described = {row.col_name: row.comment for row in named.sql("DESCRIBE tidelog.sales.orders").collect()}
+    assert (described["n"], described["part"]) == ("its number", None)
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
         named.sql("CREATE TABLE tidelog.items (n INT)")
     named.sql("CREATE TABLE IF NOT EXISTS tidelog.items (n INT)")
@@ -142,6 +144,59 @@ def test_tables_by_name_below_a_folder(named: SparkSession, tmp_path: Path) -> N
     named.sql("DROP TABLE IF EXISTS tidelog.items")
     with pytest.raises(PySparkException, match=r"TIDELOG_TABLE_NOT_FOUND: the table at .* was dropped"):
         named.sql("SELECT * FROM tidelog.items")
+
+
+def test_the_methods_of_frames_take_tables_of_the_catalog(named: SparkSession) -> None:
+    assert not named.catalog.tableExists("tidelog.made")
+    writer = named.range(3).withColumn("part", lit("a")).write.format("tidelog").partitionBy("part")
+    writer.saveAsTable("tidelog.made")
+    assert named.catalog.tableExists("tidelog.made")
+    writer.mode("append").saveAsTable("tidelog.made")
+    assert named.table("tidelog.made").count() == 6
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        writer.mode("error").saveAsTable("tidelog.made")
+    with pytest.raises(PySparkException, match=r'cannot use parquet; write USING tidelog or \.format\("tidelog"\)'):
+        named.range(3).write.saveAsTable("tidelog.other")
+
+
+@pytest.mark.oldest
+def test_an_overwrite_of_what_is_described(spark: SparkSession, tmp_path: Path) -> None:
+    """A partition, or what a condition says: the other rows stay."""
+    name = f"tidelog.`{tmp_path}/parts`"
+    spark.sql(f"CREATE TABLE {name} (n BIGINT, part STRING, day DATE) PARTITIONED BY (part, day)")
+    spark.sql(f"INSERT INTO {name} VALUES (1, 'a', DATE '2026-01-01'), (2, 'b', DATE '2026-01-01'), (3, NULL, NULL)")
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (part = 'b', day = '2026-01-01') SELECT 4")
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (part = NULL, day = NULL) SELECT 5")
+    assert rows(spark, f"SELECT n FROM {name}") == [(1,), (4,), (5,)]
+    spark.sql(f"INSERT INTO {name} REPLACE WHERE n < 3 OR part = 'b' SELECT 2, 'c', DATE '2026-01-02'")
+    assert rows(spark, f"SELECT n FROM {name}") == [(2,), (5,)]
+    spark.range(1).selectExpr("id n", "'c' part", "DATE '2026-01-02' day").writeTo(name).overwrite(col("part") == "c")
+    assert rows(spark, f"SELECT n FROM {name}") == [(0,), (5,)]
+    version = Table.open(f"{tmp_path}/parts").version
+    with pytest.raises(PySparkException, match="1 of 1 rows are outside where="):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE part = 'c' SELECT 2, 'd', DATE '2026-01-02'")
+    with pytest.raises(PySparkException, match=r"TIDELOG_PREDICATE: the rows to replace, .* more than comp"):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE part = 'it''s' SELECT 2, 'd', DATE '2026-01-02'")
+    assert Table.open(f"{tmp_path}/parts").version == version
+
+
+@pytest.mark.oldest
+def test_an_overwrite_of_the_partitions_of_the_rows(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    name = f"tidelog.`{tmp_path}/parts`"
+    session.sql(f"CREATE TABLE {name} PARTITIONED BY (part) AS SELECT * FROM tidelog.`{table.path}`")
+    session.sql(f"CACHE TABLE {name}")
+    session.sql(f"INSERT OVERWRITE {name} SELECT n + 10, part FROM {name} WHERE part = 'b'")
+    assert rows(session, f"SELECT * FROM {name}") == [(0, "a"), (2, "a"), (11, "b"), (13, "b")]
+    session.sql(f"UNCACHE TABLE {name}")
+    session.sql(f"INSERT OVERWRITE {name} PARTITION (part = 'a') SELECT 5")
+    session.range(1).selectExpr("id n", "'c' part").writeTo(name).overwritePartitions()
+    assert rows(session, f"SELECT * FROM {name}") == [(0, "c"), (5, "a"), (11, "b"), (13, "b")]
+    assert Table.open(f"{tmp_path}/parts").history(limit=1)[0].version == 4
+    session.sql(f"INSERT OVERWRITE tidelog.`{table.path}` VALUES (7, 'x')")
+    assert numbers_in(table.path) == [7]
 
 
 def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -> None:
@@ -161,6 +216,8 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
         ("ALTER TABLE {} DROP COLUMN part", r"ALTER TABLE \.\.\. DROP COLUMN is not supported; use ALTER TABLE"),
         ("ALTER TABLE {} RENAME COLUMN part TO p", r"RENAME COLUMN is not supported"),
         ("ALTER TABLE {} ADD COLUMN x INT FIRST", "leave out FIRST, AFTER, DEFAULT"),
+        ("ALTER TABLE {} SET LOCATION '/elsewhere'", r"SET LOCATION is not supported in the catalog tidelog"),
+        ("COMMENT ON TABLE {} IS 'c'", "COMMENT on a table is not supported"),
         ("ALTER TABLE {} RENAME TO tidelog.other", r"ALTER TABLE \.\.\. RENAME TO is not supported; move the folder"),
         ("CREATE OR REPLACE TABLE {} AS SELECT 1 AS n", "CREATE OR REPLACE TABLE over a table is not supported; use"),
         ("CREATE TABLE {}2 (n INT) USING parquet", "a table of the catalog tidelog cannot use parquet"),
