@@ -54,7 +54,8 @@ def view(spark: SparkSession, table: Table) -> Iterator[str]:
 def managed(spark: SparkSession, name: str) -> str:
     """Where Spark keeps a table without a location."""
     described = spark.sql(f"DESCRIBE EXTENDED {name}").collect()
-    return next(row.data_type for row in described if row.col_name == "Location").removeprefix("file:")
+    found: str = next(row.data_type for row in described if row.col_name == "Location")
+    return found.removeprefix("file:")
 
 
 @JVM_SOURCE
