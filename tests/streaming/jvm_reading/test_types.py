@@ -29,7 +29,7 @@ from tidelog.log.format.actions import Protocol
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.read import inserted_files
 from tidelog.log.state.loader import load
-from tidelog.streaming import changes, read
+from tidelog.streaming import changes, read, spark_versions
 from tidelog.streaming.jvm_reading import jvm_rows
 
 UTC = dt.UTC
@@ -230,7 +230,11 @@ def put_file(table: Table, rows: pa.Table, name: str, *, uri: str | None = None,
 
 
 @pytest.mark.parametrize("name", full_but(MAIN, FILES))
-def test_a_file_of_another_writer(spark: SparkSession, foreign: Table, name: str) -> None:
+def test_a_file_of_another_writer(
+    spark: SparkSession, foreign: Table, name: str, request: pytest.FixtureRequest
+) -> None:
+    if name == "all fields missing" and spark_versions.INSTALLED < (4, 1):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="Spark 4.0 reads such a struct as null"))
     version = 1 + list(FILES).index(name)
     frame = changes(spark, foreign.path, after=version - 1, until=version)
     assert is_read_by_spark(frame)
