@@ -200,6 +200,7 @@ def test_only_what_has_changed_is_written(store: MemoryStore) -> None:
     assert [path for path in new if path in old] == [path for path in old if path in new]
 
 
+@pytest.mark.full
 def test_small_sidecars_are_merged_and_all_are_grouped_again_in_time(store: MemoryStore) -> None:
     most = 0
     seen = []

@@ -96,6 +96,7 @@ def test_a_deletion_is_forgotten_after_the_retention(spark: SparkSession, topic:
     assert forgotten == [(1, "late", None)]
 
 
+@pytest.mark.full
 def test_two_databases(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     def of(server: str, record: dict[str, Any], clock: int) -> dict[str, Any]:
         return {**record, "source": {**record["source"], "name": server, "ts_ms": clock}}

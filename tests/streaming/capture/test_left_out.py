@@ -70,6 +70,7 @@ def test_what_is_moved_twice_counts_once(spark: SparkSession, topic: Topic, tmp_
     assert contents(tmp_path, "dead") == []
 
 
+@pytest.mark.full
 def test_a_source_can_send_a_new_key_again(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """A connector that was killed sends what it had sent, with greater offsets; the old row is gone by then."""
     topic.put(*(envelope("c", row(number, "old", f"of {number}"), lsn=number) for number in (1, 3)))
@@ -201,7 +202,8 @@ def delete_before_the_commit(monkeypatch: pytest.MonkeyPatch, table: Path, error
     monkeypatch.setattr(Batch, "_put", put)
 
 
-@pytest.mark.parametrize("others", [(b"junk",), pytest.param((), marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("others", [(b"junk",), ()])
 def test_a_row_that_is_deleted_meanwhile_makes_a_dead_letter(
     spark: SparkSession, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[bytes, ...]
 ) -> None:

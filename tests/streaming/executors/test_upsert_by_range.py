@@ -64,6 +64,7 @@ def left_over(made: Table) -> list[str]:
     return sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
 
 
+@pytest.mark.full
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
     check_upserts(twins, spark)
     assert left_over(twins.other) == []
