@@ -292,16 +292,13 @@ class _Entries:
         first = self.codes[0]
         bits = len(first).bit_length()
         least, most = (int(first.min()), int(first.max())) if bits else (0, 0)
-        if len(self.codes) > 1 or (most - least).bit_length() + bits > _WORD_BITS:
-            places = np.argsort(first)
-            for start in range(0, len(places), _WRITTEN_ENTRIES):
-                yield self.take(places[start : start + _WRITTEN_ENTRIES])
+        if (most - least).bit_length() + bits > _WORD_BITS or len(self.codes) > 1:
+            yield from map(self.take, _pieces(np.argsort(first)))
             return
         # A number that holds both code and place is sorted in half of the time, and the code is not looked up again.
         packed = (first - least).view(np.uint64) << np.uint64(bits) | np.arange(len(first), dtype=np.uint64)
         packed.sort()
-        for start in range(0, len(packed), _WRITTEN_ENTRIES):
-            piece = packed[start : start + _WRITTEN_ENTRIES]
+        for piece in _pieces(packed):
             codes = (piece >> np.uint64(bits)).view(np.int64) + least
             chosen = (piece & np.uint64(2**bits - 1)).view(np.int64)
             order = self.order and self.order.take(chosen)
@@ -365,6 +362,10 @@ class Hits:
             np.concatenate([none, *(part.positions for part in parts)]),
             _joined_orders(parts),
         )
+
+
+def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
+    return (values[start : start + _WRITTEN_ENTRIES] for start in range(0, len(values), _WRITTEN_ENTRIES))
 
 
 def _joined_orders(parts: Sequence[_Entries] | Sequence[Hits]) -> PackedOrder | None:
