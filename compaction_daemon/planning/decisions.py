@@ -256,8 +256,37 @@ class _Runs:
 
 def pack_minor(
     files: range, sizes: Sequence[int], times: Sequence[int], oldest: Sequence[int], *, target: int, span_ms: int
+) -> list[range]:
+    """Runs of neighbours that fit the target and the span. `files` are numbers in the sequences, oldest first.
+
+    The last two runs share their files evenly if that makes neither of them a small file: it leaves no rest to be
+    rewritten soon, and two cores are done with them at about the same time.
+    """
+    runs = [*_filled(files, sizes, times, oldest, target=target, span_ms=span_ms)]
+    if len(runs) > 1:
+        first, last = runs[-2:]
+        cut = _even_cut(range(first.start, last.stop), sizes, target)
+        if cut is not None and times[last.stop - 1] - min(oldest[cut : last.stop]) <= span_ms:
+            runs[-2:] = [range(first.start, cut), range(cut, last.stop)]
+    return runs
+
+
+def _even_cut(files: range, sizes: Sequence[int], target: int) -> int | None:
+    """Where to cut files so that the second part is just not larger than the first; None if a part is small or long."""
+    total, least = sum(sizes[files.start : files.stop]), target * SMALL_SHARE
+    if total < 2 * least:
+        return None
+    cut, size = files.stop, 0
+    while 2 * (size + sizes[cut - 1]) <= total:
+        cut -= 1
+        size += sizes[cut]
+    is_long = max(cut - files.start, files.stop - cut) > MAX_GROUP_FILES
+    return None if size < least or total - size > target or is_long else cut
+
+
+def _filled(
+    files: range, sizes: Sequence[int], times: Sequence[int], oldest: Sequence[int], *, target: int, span_ms: int
 ) -> Iterator[range]:
-    """Runs of neighbours that fit the target and the span. `files` are numbers in the sequences, oldest first."""
     start, size, since = files.start, 0, math.inf
     for file in files:
         too_large = size + sizes[file] > target or file - start >= MAX_GROUP_FILES

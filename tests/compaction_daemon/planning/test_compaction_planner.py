@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tidelog.compaction_daemon import plan
+from tidelog.compaction_daemon.planning import decisions
 from tidelog.compaction_daemon.planning.plan import oldest_ms
 from tidelog.log.errors import ConfigurationError
 
@@ -37,6 +39,23 @@ def test_a_group_is_full_at_the_target_size() -> None:
     assert grouped([File(500, at=at) for at in range(5)]) == [[0, 1], [2, 3]]
     assert grouped([File(501, at=at) for at in range(4)]) == []
     assert grouped([File(334, at=at) for at in range(6)]) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_the_last_two_groups_share_their_files_unless_one_would_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lengths(files: Sequence[File]) -> list[int]:
+        groups = sorted(grouped(files))
+        assert [*chain(*groups)] == [*range(len(files))]
+        return [len(group) for group in groups]
+
+    assert lengths([File(100, at=at) for at in range(16)]) == [8, 8]
+    assert lengths([File(100, at=at) for at in range(15)]) == [10, 5], "700 bytes would be small"
+    assert lengths([File(100, at=at) for at in range(36)]) == [10, 10, 8, 8]
+    assert lengths([File(0, at=at) for at in (0, 0, DAY_MS + 1, DAY_MS + 1)]) == [2, 2]
+    assert lengths([File(100, at=0)] * 10 + [File(100, at=DAY_MS + 1)] * 6) == [10, 6], "they are a day apart"
+    few_large = [File(400, at=0), File(400, at=1), *(File(100, at=at) for at in range(2, 10))]
+    assert lengths(few_large) == [2, 8]
+    monkeypatch.setattr(decisions, "MAX_GROUP_FILES", 6)
+    assert lengths(few_large) == [4, 6]
 
 
 def test_a_lone_file_is_not_a_group() -> None:
