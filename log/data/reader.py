@@ -32,6 +32,8 @@ BATCH_ROWS = 2**17
 _MANY_ROWS = 2**16
 # Arrow reads no batch with more than 2 GB of text within lists, maps or structs, so a batch of these has fewer rows.
 _NESTED_ROWS = 2**16
+# Of long rows a batch has fewer, so that it takes about so much memory. A footer does not tell how often a text repeats.
+_BATCH_BYTES = 2**27
 MAX_ROWS_PER_BYTE = 2**14
 """A data file holds no more. A column of nulls, as Arrow or Spark write it, has about 500 rows per byte."""
 # A text takes at least four bytes for its length, and a code at most three.
@@ -149,9 +151,7 @@ def _read(
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
             threads = not isinstance(source, pa.PythonFile) and claimed > _MANY_ROWS
-            nested = {field.name for field in parquet.schema_arrow if pt.is_nested(field.type)}
-            if not nested.isdisjoint(shape.present):
-                batch_rows = min(batch_rows, _NESTED_ROWS)
+            batch_rows = min(batch_rows, _rows_of_a_batch(parquet, shape.present))
             for numbers, start, end in _spans(parquet.metadata, together, only):
                 position, size = start, (end - start, batch_rows)
                 for rows, raw in _batches(parquet, numbers, shape.present, size, threads=threads):
@@ -255,6 +255,21 @@ def _parquet_file(
     return parquet, [[group] for group in groups] if "pre_buffer" in special else [groups]
 
 
+def _rows_of_a_batch(parquet: pq.ParquetFile, columns: Sequence[str]) -> int:
+    """How many rows of these columns a batch should have at most."""
+    nested = {field.name for field in parquet.schema_arrow if pt.is_nested(field.type)}
+    most = BATCH_ROWS if nested.isdisjoint(columns) else _NESTED_ROWS
+    metadata = parquet.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if sum(group.total_byte_size for group in groups) <= _BATCH_BYTES:
+        return most
+    starts = tuple(f"{name}." for name in columns)
+    leaves = [f"{parquet.schema.column(number).path}.".startswith(starts) for number in range(metadata.num_columns)]
+    read = [number for number, is_read in enumerate(leaves) if is_read]
+    size = sum(group.column(number).total_uncompressed_size for group in groups for number in read)
+    return max(1, min(most, int(metadata.num_rows * _BATCH_BYTES / max(size, 1))))
+
+
 def _size_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
 
@@ -308,9 +323,7 @@ def _batches(
     left, size = rows
     if columns:
         for numbers in groups:
-            for batch in parquet.iter_batches(
-                batch_size=size, row_groups=numbers, columns=list(columns), use_threads=threads
-            ):
+            for batch in _decoded(parquet, numbers, columns, size, threads=threads):
                 for piece in _decodable(batch):
                     yield piece.num_rows, piece
         return
@@ -318,6 +331,29 @@ def _batches(
     while left > 0:
         yield min(left, size), empty
         left -= size
+
+
+def _decoded(
+    parquet: pq.ParquetFile, groups: list[int], columns: Sequence[str], size: int, *, threads: bool
+) -> Iterator[pa.RecordBatch]:
+    """Batches of up to `size` rows. They become smaller if one has nested text that Arrow refuses for its length."""
+    done = 0
+    while True:
+        skipped = done
+        try:
+            for batch in parquet.iter_batches(
+                batch_size=size, row_groups=groups, columns=list(columns), use_threads=threads
+            ):
+                new = batch.slice(skipped)
+                skipped -= batch.num_rows - new.num_rows
+                yield new
+                done += new.num_rows
+        except pa.ArrowNotImplementedError:
+            if size == 1:
+                raise
+            size = max(1, size // 16)
+        else:
+            return
 
 
 def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> BoolArray | None:

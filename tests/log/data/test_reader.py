@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,3 +74,44 @@ def test_batches_of_nested_text_have_fewer_rows(tmp_path: Path) -> None:
     for names, sizes in ((["k"], [2**17]), (["k", "s"], [2**16, 2**16]), (["s"], [2**16, 2**16])):
         schema = rows.select(names).schema
         assert [batch.num_rows for batch in reader.read_batches(store, file, schema)] == sizes
+
+
+def test_batches_of_long_rows_have_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"k": range(1000), "s.t": [{"a.b": f"{number:0100}"} for number in range(1000)]})
+    pq.write_table(rows, tmp_path / "long.parquet", row_group_size=250, use_dictionary=False)
+    store, file = LocalStore(str(tmp_path)), DataFile("long.parquet", {}, None)
+
+    def sizes(*names: str) -> list[int]:
+        batches = [*reader.read_batches(store, file, rows.select(names).schema)]
+        assert pa.Table.from_batches(batches) == rows.select(names)
+        return [batch.num_rows for batch in batches]
+
+    assert sizes("k", "s.t") == [1000]
+    monkeypatch.setattr(reader, "_BATCH_BYTES", 20_000)  # a text takes 104 bytes and a number 8
+    assert sizes("k") == [1000]
+    assert max(sizes("s.t")) in range(180, 200)
+    assert max(sizes("k", "s.t")) in range(160, 180)
+
+
+def test_nested_text_that_is_too_long_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow refuses batches with 2 GB of it, but only when it comes to them."""
+    rows = pa.table({"t": [[str(number)] for number in range(100_000)]})
+    pq.write_table(rows, tmp_path / "nested.parquet", row_group_size=30_000)
+    store, file = LocalStore(str(tmp_path)), DataFile("nested.parquet", {}, None)
+    read = pq.ParquetFile.iter_batches
+    asked = []
+
+    def iter_batches(parquet: pq.ParquetFile, batch_size: int, **options: Any) -> Iterator[pa.RecordBatch]:
+        asked.append(batch_size)
+        for number, batch in enumerate(read(parquet, batch_size, **options)):
+            if number and batch_size > most:
+                raise pa.ArrowNotImplementedError("Nested data conversions not implemented for chunked array outputs")
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_batches)
+    most = 3_000
+    assert pa.Table.from_batches(reader.read_batches(store, file, rows.schema)) == rows
+    assert asked == [2**16, 2**12, 2**8]
+    most = 0
+    with pytest.raises(DataFileDamagedError, match="Nested data conversions"):
+        [*reader.read_batches(store, file, rows.schema)]
