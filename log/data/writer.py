@@ -28,7 +28,14 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogE
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
-from tidelog.log.format.schema import columns_of, parquet_columns, physical_fields, physical_name, physical_path
+from tidelog.log.format.schema import (
+    columns_of,
+    parquet_columns,
+    parquet_types,
+    physical_fields,
+    physical_name,
+    physical_path,
+)
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
@@ -263,7 +270,13 @@ def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> La
 
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
-    """A writer of parquet that engines of today read; Spark since 3.3."""
+    """A writer of parquet that engines of today read; Spark since 3.3.
+
+    Columns of floating numbers have no statistics in the file: those of Arrow leave NaN out, which is above all numbers
+    in Spark, and Spark would skip row groups that have one.
+    """
+    kinds = dict(parquet_types(schema))
+    bounded = [name for name, kind in kinds.items() if not pt.is_floating(kind)]
     options: dict[str, Any] = {
         "compression": layout.compression,
         "dictionary_pagesize_limit": layout.dictionary_bytes,
@@ -271,6 +284,7 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "data_page_version": "1.0",
         "version": "2.6",
         "write_page_checksum": True,
+        "write_statistics": bounded if len(bounded) < len(kinds) else True,
         "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
         "column_encoding": dict(layout.encodings) or None,
     }

@@ -238,6 +238,23 @@ def test_timestamps_are_micros_adjusted_to_utc() -> None:
         assert "timeUnit=microseconds" in text
 
 
+def test_floating_numbers_have_no_bounds_in_the_file() -> None:
+    """Arrow leaves NaN out of them, and Spark skips row groups by them."""
+    inner = pa.struct([("d", pa.float64()), ("n", pa.int64())])
+    table = new_table(memory_store(), pa.schema([("f", pa.float32()), ("k", pa.int64()), ("s", pa.list_(inner))]))
+    table.insert([{"f": 1.5, "k": 1, "s": [{"d": 0.5, "n": 2}]}])
+    (file,) = live_files(table)
+    group = pq.ParquetFile(io.BytesIO(table.store.read(file.path))).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    assert {column.path_in_schema: column.is_stats_set for column in columns} == {
+        "f": False,
+        "k": True,
+        "s.list.element.d": False,
+        "s.list.element.n": True,
+    }
+    assert json.loads(file.stats or "")["maxValues"]["f"] == 1.5
+
+
 def test_lists_have_three_levels_with_the_names_of_the_specification() -> None:
     table = new_table(memory_store(), pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64()))]))
     table.insert([{"l": [1], "m": [("a", 1)]}])
