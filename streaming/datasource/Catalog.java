@@ -30,12 +30,14 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.V1Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
@@ -134,6 +136,10 @@ public class Catalog implements StagingTableCatalog {
   }
 
   private PathTable created(Identifier table, StructType schema, Transform[] partitions, Map properties) {
+    return new PathTable((String) ask("create", table, described(schema, partitions, properties)));
+  }
+
+  private static Map described(StructType schema, Transform[] partitions, Map properties) {
     ArrayList columns = new ArrayList();
     for (int i = 0; i < partitions.length; i++) {
       columns.add(partitions[i].describe());
@@ -142,13 +148,7 @@ public class Catalog implements StagingTableCatalog {
     more.put("schema", schema.json());
     more.put("partitions", columns);
     more.put("properties", new HashMap(properties));
-    return new PathTable((String) ask("create", table, more));
-  }
-
-  private void refuse(Identifier table, String change) {
-    HashMap refused = new HashMap();
-    refused.put("change", change);
-    ask("refused", table, refused);
+    return more;
   }
 
   /** A table that is filled at once: it is empty until then, and dropped if that fails. */
@@ -156,16 +156,15 @@ public class Catalog implements StagingTableCatalog {
     return new NewTable(this, table, created(table, schema, partitions, properties));
   }
 
+  /** The same table with other rows: the planner refuses other columns, partitions and properties. */
   public StagedTable stageReplace(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    refuse(table, "ReplaceTable");
-    return null;
+    return new SameTable((String) ask("replace", table, described(schema, partitions, properties)));
   }
 
   public StagedTable stageCreateOrReplace(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    if (tableExists(table)) {
-      refuse(table, "ReplaceTable");
-    }
-    return stageCreate(table, schema, partitions, properties);
+    return tableExists(table)
+        ? stageReplace(table, schema, partitions, properties)
+        : stageCreate(table, schema, partitions, properties);
   }
 
   public Table alterTable(Identifier table, TableChange[] changes) {
@@ -187,7 +186,7 @@ public class Catalog implements StagingTableCatalog {
       } else if (changes[i] instanceof TableChange.RemoveProperty) {
         properties.put(((TableChange.RemoveProperty) changes[i]).property(), null);
       } else {
-        refuse(table, changes[i].getClass().getSimpleName());
+        DefaultSource.refuse(changes[i].getClass().getSimpleName());
       }
     }
     HashMap more = new HashMap();
@@ -201,8 +200,13 @@ public class Catalog implements StagingTableCatalog {
     return ((Boolean) ask("drop", table, new HashMap())).booleanValue();
   }
 
+  /** Dropped files are deleted at once. */
+  public boolean purgeTable(Identifier table) {
+    return dropTable(table);
+  }
+
   public void renameTable(Identifier from, Identifier to) {
-    refuse(from, "RenameTable");
+    DefaultSource.refuse("RenameTable");
   }
 
   static class Named implements Identifier {
@@ -269,7 +273,21 @@ public class Catalog implements StagingTableCatalog {
       can.add(TableCapability.TRUNCATE);
       can.add(TableCapability.OVERWRITE_BY_FILTER);
       can.add(TableCapability.OVERWRITE_DYNAMIC);
+      // It has no streams, but an error of its own for them.
+      can.add(TableCapability.MICRO_BATCH_READ);
+      can.add(TableCapability.STREAMING_WRITE);
       return can;
+    }
+
+    /** With the columns that cannot be null, which the schema of a scan does not say. */
+    PathTable strict() {
+      HashMap all = new HashMap(found);
+      all.put("schema", found.get("strict"));
+      return new PathTable(all);
+    }
+
+    public String toString() {
+      return "tidelog " + name();
     }
 
     Map options() {
@@ -277,6 +295,9 @@ public class Catalog implements StagingTableCatalog {
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      if (given.containsKey("changes")) {
+        DefaultSource.refuse("Changes"); // they have more columns
+      }
       HashMap all = new HashMap(options);
       all.putAll(given.asCaseSensitiveMap());
       return new Reading(name(), schema, all);
@@ -321,6 +342,37 @@ public class Catalog implements StagingTableCatalog {
     }
   }
 
+  /** The table of a REPLACE TABLE: its rows are replaced in one commit. */
+  static class SameTable extends PathTable implements StagedTable {
+    private boolean isWritten = false;
+
+    SameTable(String text) {
+      super(text);
+    }
+
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      isWritten = true;
+      return ((Writing) super.newWriteBuilder(info)).truncate();
+    }
+
+    public void commitStagedChanges() {
+      if (!isWritten) {
+        truncateTable();
+      }
+    }
+
+    // As above.
+    public CustomMetric[] supportedCustomMetrics() {
+      return new CustomMetric[0];
+    }
+
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return new CustomTaskMetric[0];
+    }
+
+    public void abortStagedChanges() {}
+  }
+
   /** A scan: the columns that a query needs, and its filters. */
   static class Reading implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownFilters, V1Scan {
     private final String name;
@@ -363,6 +415,11 @@ public class Catalog implements StagingTableCatalog {
 
     public String description() {
       return "tidelog " + name;
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      DefaultSource.refuse("ReadStream");
+      return null;
     }
 
     public BaseRelation toV1TableScan(SQLContext context) {
@@ -435,6 +492,10 @@ public class Catalog implements StagingTableCatalog {
 
     public InsertableRelation toInsertableRelation() {
       return this;
+    }
+
+    public StreamingWrite toStreaming() {
+      return (StreamingWrite) DefaultSource.ask(DefaultSource.request("sink", options), null);
     }
 
     public void insert(Dataset data, boolean overwrite) {

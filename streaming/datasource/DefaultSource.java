@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BiFunction;
 
+import org.apache.spark.SparkThrowable;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
@@ -63,10 +64,21 @@ public class DefaultSource
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final ArrayList LOADED = new ArrayList();
 
-  /** An error of tidelog's: its own text is all that is shown. */
-  public static class TidelogException extends IllegalArgumentException {
+  /** An error of tidelog's: its own text is all that is shown. Spark would wrap another one that ALTER TABLE raises. */
+  public static class TidelogException extends IllegalArgumentException implements SparkThrowable {
     public TidelogException(String message) {
       super(message);
+    }
+
+    /** The error's code, which is the first word of its text. */
+    public String getCondition() {
+      int end = getMessage().indexOf(':');
+      return end > 0 && getMessage().startsWith("TIDELOG_") ? getMessage().substring(0, end) : "TIDELOG";
+    }
+
+    /** What handlers in SQL scripts can ask for: that the error comes from what lies outside of the database. */
+    public String getSqlState() {
+      return "HV000";
     }
 
     public String toString() {
@@ -211,6 +223,13 @@ public class DefaultSource
     return (Sink) ask(request("sink", original(parameters)), context.sparkSession());
   }
 
+  /** Refuses what a user wrote: `change` is its name in sql_catalog. */
+  static void refuse(String change) {
+    Map request = request("refused");
+    request.put("change", change);
+    ask(request, null);
+  }
+
   public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map parameters) {
     Map options = original(parameters);
     String found = (String) ask(request("columns", options), context.sparkSession());
@@ -318,6 +337,7 @@ public class DefaultSource
     public void insert(Dataset data, boolean overwrite) {
       Map request = request("write", options);
       request.put("mode", overwrite ? "Overwrite" : "Append");
+      request.put("inserts", Boolean.TRUE);
       ask(request, data);
     }
 

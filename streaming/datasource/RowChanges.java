@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 
 import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -15,11 +16,15 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.AddColumns;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.QualifiedColType;
+import org.apache.spark.sql.catalyst.plans.logical.ShowCreateTable;
+import org.apache.spark.sql.catalyst.plans.logical.ShowTableProperties;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.plans.logical.View;
@@ -27,17 +32,22 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.V1Table;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
+import org.apache.spark.sql.execution.command.AlterTableChangeColumnCommand;
 import org.apache.spark.sql.execution.command.AlterTableSetPropertiesCommand;
 import org.apache.spark.sql.execution.command.AlterTableUnsetPropertiesCommand;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
+import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.execution.command.TruncateTableCommand;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.ShowCreateTableExec;
+import org.apache.spark.sql.execution.datasources.v2.ShowTablePropertiesExec;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -83,6 +93,11 @@ public class RowChanges extends SparkStrategy {
       changed = ((MergeIntoTable) plan).targetTable();
     } else if (plan instanceof OverwritePartitionsDynamic) {
       changed = (LogicalPlan) plan.productElement(0);
+    } else if (plan instanceof ShowCreateTable || plan instanceof ShowTableProperties) {
+      Object table = plan.children().head();
+      if (table instanceof ResolvedTable) {
+        return shown(plan, (ResolvedTable) table);
+      }
     } else {
       Change other = ofName(plan);
       if (other != null) {
@@ -91,6 +106,9 @@ public class RowChanges extends SparkStrategy {
     }
     LogicalPlan relation = changed == null ? null : relationOf(changed);
     Map options = relation == null ? null : optionsOf(relation);
+    if (relation != null && options == null && readsOwn(relation)) {
+      DefaultSource.refuse("View");
+    }
     if (options != null) {
       Map request = DefaultSource.request("change", options);
       if (plan instanceof OverwritePartitionsDynamic) {
@@ -105,8 +123,100 @@ public class RowChanges extends SparkStrategy {
     return sequence(found);
   }
 
+  /** SHOW CREATE TABLE with the columns that cannot be null, and SHOW TBLPROPERTIES of the table behind a name. */
+  private static Seq shown(LogicalPlan plan, ResolvedTable found) {
+    ArrayList made = new ArrayList();
+    if (plan instanceof ShowCreateTable && found.table() instanceof Catalog.PathTable) {
+      Catalog.PathTable table = ((Catalog.PathTable) found.table()).strict();
+      ResolvedTable strict =
+          new ResolvedTable(found.catalog(), found.identifier(), table, found.outputAttributes());
+      made.add(new ShowCreateTableExec(plan.output(), strict));
+    } else if (plan instanceof ShowTableProperties && found.table() instanceof V1Table) {
+      CatalogTable known = tableOf(((V1Table) found.table()).catalogTable().identifier());
+      if (known != null) {
+        Object table = DefaultSource.ask(DefaultSource.request("shown", optionsOf(known)), null);
+        made.add(
+            new ShowTablePropertiesExec(
+                plan.output(),
+                new Catalog.PathTable((String) table),
+                known.identifier().quotedString(),
+                ((ShowTableProperties) plan).propertyKey()));
+      }
+    }
+    return sequence(made);
+  }
+
+  /** Whether a view reads a table of tidelog's. */
+  private static boolean readsOwn(LogicalPlan view) {
+    List leaves = CollectionConverters.asJava(view.collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      if (optionsOf(relationOf((LogicalPlan) leaves.get(i))) != null) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether ADD COLUMNS says where the columns go: Spark's plan of a name does not, so its text is parsed again. */
+  private static boolean hasPositions(LogicalPlan plan) {
+    String text = (String) valueOf(plan.origin().sqlText());
+    if (text == null) {
+      return false;
+    }
+    LogicalPlan parsed;
+    try {
+      parsed = SparkSession.active().sessionState().sqlParser().parsePlan(text);
+    } catch (Exception error) {
+      parsed = null;
+    }
+    if (!(parsed instanceof AddColumns)) {
+      // A part of a script.
+      return text.matches("(?is).*\\b(FIRST|AFTER)\\b.*");
+    }
+    List columns = CollectionConverters.asJava(((AddColumns) parsed).columnsToAdd());
+    for (int i = 0; i < columns.size(); i++) {
+      if (((QualifiedColType) columns.get(i)).position().isDefined()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** What Spark would do to a name only, or not at all; null if it is nothing of the kind. */
+  private static String refusalOf(LogicalPlan plan) {
+    if (plan instanceof CreateTableLikeCommand) {
+      CreateTableLikeCommand like = (CreateTableLikeCommand) plan;
+      Object provider = valueOf(like.provider());
+      boolean isOwn = provider == null ? tableOf(like.sourceTable()) != null : "tidelog".equals(provider);
+      return isOwn ? "CreateTableLike" : null;
+    }
+    if (plan instanceof AlterTableChangeColumnCommand) {
+      AlterTableChangeColumnCommand change = (AlterTableChangeColumnCommand) plan;
+      boolean isDefault = change.newColumn().metadata().contains("CURRENT_DEFAULT");
+      return isDefault && tableOf(change.tableName()) != null ? "UpdateColumnDefaultValue" : null;
+    }
+    if (plan instanceof AlterTableAddColumnsCommand) {
+      boolean isOwn = tableOf(((AlterTableAddColumnsCommand) plan).table()) != null;
+      return isOwn && hasPositions(plan) ? "AddColumn" : null;
+    }
+    CatalogTable made = null;
+    if (plan instanceof CreateDataSourceTableCommand) {
+      made = ((CreateDataSourceTableCommand) plan).table();
+    } else if (plan instanceof CreateDataSourceTableAsSelectCommand) {
+      made = ((CreateDataSourceTableAsSelectCommand) plan).table();
+    }
+    if (made != null && "tidelog".equals(valueOf(made.provider())) && made.bucketSpec().isDefined()) {
+      return "Buckets";
+    }
+    return null;
+  }
+
   /** A statement that Spark runs by itself for a name in the catalog of the session; null if it is another one. */
   private static Change ofName(LogicalPlan plan) {
+    String refused = refusalOf(plan);
+    if (refused != null) {
+      DefaultSource.refuse(refused);
+    }
     TableIdentifier name = null;
     List columns = new ArrayList();
     Map properties = new HashMap();
@@ -136,8 +246,7 @@ public class RowChanges extends SparkStrategy {
     if (table == null) {
       return null;
     }
-    Map options = DefaultSource.original(table.storage().properties());
-    options.put("path", CatalogUtils.URIToString(table.location()));
+    Map options = optionsOf(table);
     if (plan instanceof TruncateTableCommand) {
       Map request = DefaultSource.request("truncate", options);
       request.put("partition", Boolean.valueOf(((TruncateTableCommand) plan).partitionSpec().isDefined()));
@@ -260,6 +369,12 @@ public class RowChanges extends SparkStrategy {
       return ((DefaultSource.Rows) ((LogicalRelation) table).relation()).options();
     }
     return null;
+  }
+
+  private static Map optionsOf(CatalogTable table) {
+    Map options = DefaultSource.original(table.storage().properties());
+    options.put("path", CatalogUtils.URIToString(table.location()));
+    return options;
   }
 
   /** A table of tidelog's in the catalog of the session; null if it is another one. */
@@ -408,6 +523,10 @@ public class RowChanges extends SparkStrategy {
 
     public org.apache.spark.sql.execution.SparkPlan withNewChildrenInternal(IndexedSeq children) {
       return this;
+    }
+
+    public String nodeName() {
+      return "tidelog " + plan.nodeName();
     }
 
     public int productArity() {

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidelog.log import Table
-from tidelog.log.errors import PredicateError, RetryableError, SchemaMismatchError, TableExistsError
+from tidelog.log.data.writer import CHANGE_TYPE
+from tidelog.log.errors import ConfigurationError, PredicateError, RetryableError, SchemaMismatchError, TableExistsError
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.table_reader import TableReader
@@ -70,6 +71,12 @@ def batch_columns(options: ReadOptions, asked: StructType | None) -> StructType:
     schema = snapshot_to_read(table, options).schema
     if asked is not None:
         announced_columns(options.query_columns.all_columns(schema), asked)
+        if options.changes in {"cdc", "net"} and CHANGE_TYPE not in asked.names:
+            raise ConfigurationError(
+                f"changes={options.changes} without the column {CHANGE_TYPE}: rows that were deleted would look like "
+                "others",
+                advice="load the path without .schema(...) and .table(...), or name that column",
+            )
         return asked
     if options.is_interval:
         interval(table, options)

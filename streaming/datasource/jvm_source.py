@@ -48,6 +48,7 @@ _SESSION_CATALOG = "tidelog.SessionCatalog"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
+_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _REDACTED = "spark.sql.redaction.options.regex"
 _SECRETS = "(?i)storageoption\\."
 # How long the thread of a query that ends may still ask.
@@ -253,13 +254,27 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
     options = dict(request["options"])
     names = options.pop(_PARTITIONS, None)
     partition_by = request.get("partitions") if names is None else json.loads(names)
+    data = DataFrame(java, spark)
+    if "properties" in request:
+        sql_catalog.require_no_clusters(request["properties"])
+        sql_catalog.require_plain(data.schema)
+    if request.get("inserts") and request["mode"] == "Overwrite" and _replaces_partitions(spark, options):
+        options["partitionOverwriteMode"] = "dynamic"
     frames.write(
         options,
         request["mode"],
-        DataFrame(java, spark),
+        data,
         partition_by=partition_by,
         properties=request.get("properties"),
     )
+
+
+def _replaces_partitions(spark: SparkSession, options: Mapping[str, str]) -> bool:
+    """Whether INSERT OVERWRITE of a name replaces partitions only, as Spark says by itself of tables of the catalog."""
+    mode = spark.conf.get(_OVERWRITE_MODE) or "static"
+    if mode.lower() != "dynamic" or any(name.lower() == "where" for name in options):
+        return False
+    return bool(table_to_read(parse_read(options, streaming=False, session_zone="UTC")).at().partition_by)
 
 
 def _overwrite(request: Mapping[str, Any], given: Any) -> None:

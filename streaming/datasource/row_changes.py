@@ -34,6 +34,7 @@ class Done:
     rows: int
 
 
+_KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
 # Under this local property a caller of Spark says where to keep the outcome: Spark runs a statement in a thread of its
 # own, and has no room for a result.
 OUTCOME = "tidelog.outcome"
@@ -125,7 +126,9 @@ class _Merge:
         self._target = {column.exprId().id(): str(column.name()) for column in columns}
         self._source = [column.exprId().id() for column in each(plan.sourceTable().output())]
         if plan.withSchemaEvolution():
-            raise _refused("WITH SCHEMA EVOLUTION")
+            raise _refused(
+                "WITH SCHEMA EVOLUTION", "leave it out, and add the columns with ALTER TABLE ... ADD COLUMNS first"
+            )
         # The place of the source's column for each key.
         self._keys = self._pairs(plan.mergeCondition())
 
@@ -291,8 +294,5 @@ def _in_utc(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(fields))
 
 
-def _refused(part: str) -> PredicateError:
-    return PredicateError(
-        f"MERGE with {part} is not supported",
-        advice="write ON t.key = s.key, with AND between several columns, or use Table.upsert",
-    )
+def _refused(part: str, instead: str = _KEYS) -> PredicateError:
+    return PredicateError(f"MERGE with {part} is not supported", advice=instead)

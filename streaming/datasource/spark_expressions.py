@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "Substring": "substring",
     "Upper": "upper",
 }
+_SUBQUERIES = {"Exists", "InSubquery", "ListQuery", "ScalarSubquery"}
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOATS = {"float", "double"}
 # Years that Python and both calendars agree on.
@@ -56,6 +57,11 @@ def type_name(node: Any) -> str:
 
 def untranslatable(node: Any) -> PredicateError:
     """The error for an expression that has no translation."""
+    if node_kind(node) in _SUBQUERIES or (node_kind(node) == "In" and "listquery" in str(node.sql())):
+        return PredicateError(
+            "a subquery is not supported here",
+            advice="use MERGE INTO ... USING (SELECT ...) AS s ON t.key = s.key WHEN MATCHED THEN DELETE, or UPDATE",
+        )
     return PredicateError(
         f"{brief(node.sql())} means something else outside of Spark, or nothing",
         advice="use tidelog.streaming.table(spark, path), whose predicates are tidelog's own",
@@ -69,7 +75,7 @@ class ExpressionText:
     def __init__(self, name: Callable[[Any], str] | None = None) -> None:
         self._name = name or _own_name
         self._kinds: Mapping[str, Callable[[Any], str]] = {
-            "AttributeReference": self._name,
+            "AttributeReference": self._column,
             "CaseWhen": self._case,
             "Cast": self._cast,
             "GetStructField": self._field,
@@ -111,6 +117,11 @@ class ExpressionText:
             is_exact = column in _INTEGERS or column.startswith("decimal")
             node = node.child() if is_exact else node
         return self.text(node)
+
+    def _column(self, node: Any) -> str:
+        if "collate " in type_name(node):
+            raise untranslatable(node)
+        return self._name(node)
 
     def _field(self, node: Any) -> str:
         if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:

@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TableNotFoundError
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableNotFoundError
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
@@ -32,7 +33,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
 # What Spark says of each new table, besides the properties that its user gave.
-_OF_SPARK = {"provider", "owner", "external", "is_managed_location", "location"}
+_OF_SPARK = {"provider", "owner", "is_managed_location", "location"}
+# Parts of CREATE TABLE that Spark takes for a property; with a dot at the end, for properties that begin so.
+_OF_CREATE = {
+    "option.": "OPTIONS",
+    "external": "EXTERNAL, as DROP TABLE deletes the files,",
+    "comment": "COMMENT on a table",
+    "collation": "DEFAULT COLLATION",
+    "hive.": "STORED AS or ROW FORMAT",
+}
 # Statements that Spark takes for a change of a property.
 _OF_STATEMENTS = {
     "location": "ALTER TABLE ... SET LOCATION",
@@ -43,19 +52,41 @@ _OF_STATEMENTS = {
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_CHANGES = "use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES"
+_NEW_TABLE = "make a new table with CREATE TABLE ... AS SELECT, which can have other columns"
+_CLUSTER = "use TBLPROPERTIES ('tidelog.clusterBy' = 'column'), by which a major compaction clusters"
+# What is refused, by the name of Spark's class for it or of RowChanges, and what to use instead.
 _REFUSED = {
-    "DeleteColumn": "ALTER TABLE ... DROP COLUMN",
-    "RenameColumn": "ALTER TABLE ... RENAME COLUMN",
-    "UpdateColumnType": "a change of a column's type",
-    "UpdateColumnNullability": "a change of a column's nullability",
-    "UpdateColumnPosition": "a change of the order of columns",
-    "UpdateColumnComment": "a change of a column's comment",
-    "RenameTable": "ALTER TABLE ... RENAME TO",
-    "ReplaceTable": "CREATE OR REPLACE TABLE over a table",
-}
-_INSTEAD = {
-    "ReplaceTable": "use INSERT OVERWRITE, which is one commit, or DROP TABLE and CREATE TABLE",
-    "RenameTable": "move the folder while nothing writes into it",
+    "AddColumn": (
+        "a place for a new column, or a DEFAULT, or a field of a struct, is not supported",
+        "leave out FIRST, AFTER and DEFAULT: ALTER TABLE ... ADD COLUMNS adds plain columns at the end",
+    ),
+    "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
+    "Changes": (
+        "a table of the catalog does not have the columns of changes",
+        'use spark.read.format("tidelog").option("changes", ...).load(path), or tidelog_changes(\'/path\', ...) in SQL',
+    ),
+    "ClusterBy": ("CLUSTER BY is not supported", _CLUSTER),
+    "CreateTableLike": (
+        "CREATE TABLE ... LIKE is not supported",
+        "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
+    ),
+    "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
+    "ReadStream": (
+        "a stream cannot read a table of the catalog tidelog",
+        'use spark.readStream.format("tidelog").load("/path/to/table")',
+    ),
+    "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
+    "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
+    "UpdateColumnComment": ("a change of a column's comment is not supported", _CHANGES),
+    "UpdateColumnDefaultValue": ("a change of a column's default is not supported", "name the value in each INSERT"),
+    "UpdateColumnNullability": ("a change of a column's nullability is not supported", _NEW_TABLE),
+    "UpdateColumnPosition": ("a change of the order of columns is not supported", _NEW_TABLE),
+    "UpdateColumnType": ("a change of a column's type is not supported", _NEW_TABLE),
+    "View": (
+        "UPDATE, DELETE and MERGE cannot change a view that chooses rows or columns of a table",
+        "name the table itself",
+    ),
 }
 
 Request = Mapping[str, Any]
@@ -128,11 +159,18 @@ def _described(
         {
             "name": path,
             "schema": json.dumps(schema),
+            "strict": json.dumps(_strict(schema, snapshot.schema)),
             "partitions": list(snapshot.partition_by),
             "properties": {"provider": "tidelog", "location": path, **configuration},
             "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
         }
     )
+
+
+def _strict(schema: Mapping[str, Any], columns: pa.Schema) -> Mapping[str, Any]:
+    """The columns with those that cannot be null."""
+    fields = [{**field, "nullable": columns.field(field["name"]).nullable} for field in schema["fields"]]
+    return {**schema, "fields": fields}
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -146,6 +184,12 @@ def _table(request: Request, _: Any) -> str:
 def _named(request: Request, _: Any) -> str:
     """A version of the past of a table in the session's catalog."""
     return _at(request, changed_place(request))
+
+
+def _shown(request: Request, _: Any) -> str:
+    """The whole table behind a name in the session's catalog, whatever the name chooses of it."""
+    given, storage_options = split_names(request["options"])
+    return _at(request, (given["path"], storage_options))
 
 
 def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
@@ -187,26 +231,7 @@ def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
 
 def _create(request: Request, _: Any) -> str:
     path, storage_options = _place(request)
-    properties = dict(request["properties"])
-    provider = properties.get("provider", "tidelog")
-    if provider != "tidelog":
-        raise ConfigurationError(
-            f"a table of the catalog tidelog cannot use {provider}",
-            advice='write USING tidelog or .format("tidelog"), or leave it out',
-        )
-    if properties.get("location", path).removeprefix("file:") != path:
-        raise ConfigurationError(
-            "LOCATION is not supported in the catalog tidelog, where the name is the place",
-            advice=f"write CREATE TABLE tidelog.`{properties['location']}`",
-        )
-    options = [name for name in properties if name.startswith("option.")]
-    if options or "comment" in properties:
-        what = "OPTIONS" if options else "COMMENT on a table"
-        raise ConfigurationError(
-            f"{what} is not supported in the catalog tidelog",
-            advice="leave it out; TBLPROPERTIES takes the table's properties, and columns can have comments",
-        )
-    own = {name: value for name, value in properties.items() if name not in _OF_SPARK}
+    own = _own_properties(path, request["properties"])
     schema = _arrow(StructType.fromJson(json.loads(request["schema"])))
     made = Table.create(
         path,
@@ -218,10 +243,68 @@ def _create(request: Request, _: Any) -> str:
     return _described((path, storage_options), made)
 
 
+def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that the user gave. Raises ConfigurationError for another part that Spark passes on as one."""
+    provider = properties.get("provider", "tidelog")
+    if provider != "tidelog":
+        raise ConfigurationError(
+            f"a table of the catalog tidelog cannot use {provider}",
+            advice='write USING tidelog or .format("tidelog"), or leave it out',
+        )
+    if properties.get("location", path).removeprefix("file:") != path:
+        raise ConfigurationError(
+            "LOCATION is not supported in the catalog tidelog, where the name is the place",
+            advice=f"write CREATE TABLE tidelog.`{properties['location']}`",
+        )
+    for prefix, what in _OF_CREATE.items():
+        if any(name == prefix or (prefix.endswith(".") and name.startswith(prefix)) for name in properties):
+            raise ConfigurationError(
+                f"{what} is not supported in the catalog tidelog",
+                advice="leave it out; TBLPROPERTIES takes the table's properties, and columns can have comments",
+            )
+    return {name: value for name, value in properties.items() if name not in _OF_SPARK}
+
+
+def _replace(request: Request, _: Any) -> str:
+    """The table of a REPLACE TABLE that keeps all but its rows.
+
+    Raises ConfigurationError for one that would get other columns, partitions or properties.
+    """
+    path, storage_options = _place(request)
+    table = TableReader.open(path, storage_options=storage_options)
+    head = table.at()
+    wanted = _arrow(StructType.fromJson(json.loads(request["schema"])))
+    properties = _own_properties(path, request["properties"])
+    different = [
+        what
+        for what, differs in {
+            "columns": not _is_replaceable(head.schema, wanted),
+            "partitions": list(head.partition_by) != _partitions(request["partitions"]),
+            "properties": not properties.items() <= head.state.head.metadata.configuration.items(),
+        }.items()
+        if differs
+    ]
+    if different:
+        raise ConfigurationError(
+            f"REPLACE TABLE with other {' and '.join(different)} than the table has is not supported",
+            advice="use DROP TABLE and CREATE TABLE, or ALTER TABLE before it; with the same ones it is one commit",
+        )
+    return _described((path, storage_options), table)
+
+
+def _is_replaceable(table: pa.Schema, wanted: pa.Schema) -> bool:
+    """Whether the columns are the same. Comments, and what cannot be null, may stay: a SELECT does not say."""
+    return _nullable(table).equals(_nullable(wanted)) and all(
+        (new.nullable or not old.nullable) and (new.metadata or {}).items() <= (old.metadata or {}).items()
+        for new, old in zip(wanted, table, strict=True)
+    )
+
+
 def _create_named(request: Request, _: Any) -> None:
     """The table of a name in Spark's own catalog, unless its location has one."""
     given, storage_options = split_names(request["options"])
     path = given["path"]
+    require_no_clusters(request["properties"])
     if not request["managed"] and _is_table(path, storage_options):
         return
     Table.create(
@@ -235,6 +318,8 @@ def _create_named(request: Request, _: Any) -> None:
 
 def _partitions(described: Sequence[str]) -> list[str]:
     for text in described:
+        if text.startswith("cluster_by("):
+            _refused({"change": "ClusterBy"}, None)
         if text.endswith(")"):
             raise ConfigurationError(
                 f"PARTITIONED BY ({text}) is not supported", advice="partition by columns of the table"
@@ -242,9 +327,34 @@ def _partitions(described: Sequence[str]) -> list[str]:
     return [text[1:-1].replace("``", "`") if text.startswith("`") else text for text in described]
 
 
+def require_no_clusters(properties: Mapping[str, Any] | None) -> None:
+    """Raise ConfigurationError for CLUSTER BY on a name in Spark's own catalog: it arrives as a property."""
+    if "clusteringColumns" in (properties or {}):
+        _refused({"change": "ClusterBy"}, None)
+
+
+def require_plain(schema: StructType) -> None:
+    """Raise SchemaMismatchError for a type that would lose its length or collation in a table."""
+    for field in schema:
+        name = field.dataType.simpleString()
+        if "char(" in name or "collate " in name:
+            raise SchemaMismatchError(
+                f"column {field.name!r} cannot have the type {name}: a table keeps neither a length nor a collation",
+                advice="use STRING",
+                column=field.name,
+            )
+
+
 def _arrow(schema: StructType) -> pa.Schema:
-    """The columns as Arrow's, with their comments."""
-    plain = spark_versions.columns_to_arrow(schema)
+    """The columns as Arrow's, with their comments.
+
+    Raises SchemaMismatchError for a type that a table cannot keep.
+    """
+    require_plain(schema)
+    try:
+        plain = spark_versions.columns_to_arrow(schema)
+    except PySparkException as error:
+        raise SchemaMismatchError(f"a table cannot have these columns: {error}", advice="use other types") from error
     comments = {field.name: field.metadata.get("comment") for field in schema}
     return pa.schema(
         [field.with_metadata({"comment": comments[field.name]}) if comments[field.name] else field for field in plain]
@@ -256,16 +366,13 @@ def _alter(request: Request, _: Any) -> None:
     for name in sorted(_OF_STATEMENTS.keys() & request["properties"].keys() if "names" in request else ()):
         raise ConfigurationError(
             f"{_OF_STATEMENTS[name]} is not supported in the catalog tidelog",
-            advice="use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES",
+            advice=_CHANGES,
         )
     table = Table.open(path, storage_options=storage_options)
     columns = []
     for column in request["columns"]:
         if len(column["names"]) != 1 or not column["plain"]:
-            raise ConfigurationError(
-                "ALTER TABLE ... ADD COLUMNS can only add plain columns at the end",
-                advice="leave out FIRST, AFTER, DEFAULT and fields of structs",
-            )
+            _refused({"change": "AddColumn"}, None)
         (name,) = column["names"]
         kind = json.loads(column["type"])
         metadata = {"comment": column["comment"]} if column["comment"] else {}
@@ -274,15 +381,13 @@ def _alter(request: Request, _: Any) -> None:
     if columns:
         table.add_columns(_arrow(StructType(columns)))
     if request["properties"]:
+        require_no_clusters(request["properties"])
         table.set_properties(request["properties"])
 
 
 def _refused(request: Request, _: Any) -> NoReturn:
-    change = request["change"]
-    raise ConfigurationError(
-        f"{_REFUSED.get(change, change)} is not supported",
-        advice=_INSTEAD.get(change, "use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES"),
-    )
+    what, instead = _REFUSED.get(request["change"], (f"{request['change']} is not supported", _CHANGES))
+    raise ConfigurationError(what, advice=instead)
 
 
 def _drop(request: Request, _: Any) -> bool:
@@ -304,9 +409,11 @@ def _truncate(request: Request, _: Any) -> None:
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
     "named": _named,
+    "shown": _shown,
     "exists": _exists,
     "tables": _tables,
     "create": _create,
+    "replace": _replace,
     "createNamed": _create_named,
     "alter": _alter,
     "refused": _refused,

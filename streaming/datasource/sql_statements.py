@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import expressions as exp
 
 from tidelog.log import Committed, Table
-from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.errors import ConfigurationError, PredicateError, TidelogError
 from tidelog.log.predicate.dialect import DIALECT
 from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
@@ -35,6 +35,16 @@ _PARTS: Mapping[type, set[str]] = {
     exp.Merge: {"this", "using", "on", "whens"},
     exp.Table: {"this", "db", "catalog", "alias"},
 }
+# Statements of Delta's SQL that Spark's parser does not know, by their first words, and what does the same.
+_OF_DELTA = {
+    "DESCRIBE DETAIL": "DESCRIBE EXTENDED, or Table.open(path)",
+    "DESCRIBE HISTORY": "SELECT * FROM tidelog_history('/path/to/table'), or Table.open(path).history()",
+    "OPTIMIZE": "tidelog.streaming.table(spark, path).compact(), or the compaction daemon",
+    "RESTORE": "Table.open(path).restore(version=...)",
+    "VACUUM": "Table.open(path).vacuum()",
+}
+# How Spark says so: it takes HISTORY and DETAIL for names of tables.
+_UNKNOWN = {"PARSE_SYNTAX_ERROR", "TABLE_OR_VIEW_NOT_FOUND"}
 _UPDATE = "UPDATE tidelog.`/path` SET column = value WHERE predicate"
 _MERGE = (
     "MERGE INTO tidelog.`/path` AS t USING source AS s ON t.key = s.key [WHEN MATCHED AND condition THEN DELETE] WHEN "
@@ -62,11 +72,24 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 
     Raises:
         PredicateError: A part of the statement is not supported; the error says what is.
+        ConfigurationError: Spark does not know the statement, and it is one of Delta's, such as OPTIMIZE; the error
+            says what does the same.
         SchemaMismatchError, DuplicateKeyError, AppendOnlyError, ConflictError: As for the methods of `SparkTable`.
 
     Example:
         sql(spark, "UPDATE tidelog.`/data/orders` SET state = 'paid' WHERE id = 7")
     """
+    try:
+        return _ran(spark, text)
+    except PySparkException as error:
+        begin = f"{' '.join(text.upper().split()[:2])} "
+        known = next((words for words in _OF_DELTA if begin.startswith(f"{words} ")), None)
+        if known is None or error.getCondition() not in _UNKNOWN:
+            raise
+        raise ConfigurationError(f"{known} is not a statement of Spark", advice=f"use {_OF_DELTA[known]}") from error
+
+
+def _ran(spark: SparkSession, text: str) -> DataFrame:
     if not is_connect(spark) and spark.conf.get(_CATALOG_SETTING, None) is not None:
         return _by_spark(spark, text)
     words = text.split(maxsplit=1)

@@ -74,8 +74,62 @@ def test_a_name_of_the_session_s_catalog_is_altered(spark: SparkSession, table: 
         spark.sql("DROP TABLE altered")
 
 
+@pytest.mark.oldest
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TABLE {} ADD COLUMN x INT FIRST", "leave out FIRST, AFTER and DEFAULT"),
+        ("ALTER TABLE {} ADD COLUMNS (x INT, y INT AFTER n)", "leave out FIRST, AFTER and DEFAULT"),
+        ("EXECUTE IMMEDIATE 'ALTER TABLE {} ADD COLUMN x INT FIRST'", "leave out FIRST, AFTER and DEFAULT"),
+        ("ALTER TABLE {} ADD COLUMN x INT DEFAULT 5", "leave out FIRST, AFTER and DEFAULT"),
+        ("ALTER TABLE {} ADD COLUMN x STRING COLLATE UTF8_LCASE", "keeps neither a length nor a collation"),
+        ("ALTER TABLE {} ALTER COLUMN n SET DEFAULT 5", "a change of a column's default is not supported; name the"),
+        ("ALTER TABLE {} CLUSTER BY (n)", r"CLUSTER BY is not supported; use TBLPROPERTIES \('tidelog\.clusterBy'"),
+    ],
+)
+def test_what_a_name_would_not_pass_on_is_refused(
+    spark: SparkSession, table: Table, target: str, statement: str, message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        spark.sql(statement.format(target))
+    assert table.refresh().version == 1
+    assert spark.table(target).columns == ["n", "part"]
+
+
+def test_a_comment_is_not_a_position(spark: SparkSession, table: Table, target: str) -> None:
+    spark.sql(f"ALTER TABLE {target} ADD COLUMNS (`after` INT, x INT COMMENT 'the first after y')")
+    assert table.refresh().schema.names == ["n", "part", "after", "x"]
+
+
+@pytest.mark.oldest
+def test_the_properties_of_a_name_are_the_table_s(spark: SparkSession, table: Table, target: str) -> None:
+    spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('team' = 'x')")
+    found = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {target}").collect()}
+    assert found["team"] == "x"
+    assert found == table.refresh().properties
+    assert rows(spark, f"SHOW TBLPROPERTIES {target} ('team')") == [("team", "x")]
+
+
+@pytest.mark.oldest
+@pytest.mark.parametrize("selected", ["* FROM {} WHERE n > 0", "part, n AS m FROM {}"])
+def test_a_view_that_chooses_is_not_changed(spark: SparkSession, table: Table, target: str, selected: str) -> None:
+    spark.sql(f"CREATE TEMPORARY VIEW chosen AS SELECT {selected.format(target)}")
+    try:
+        for statement in (
+            "DELETE FROM chosen",
+            "UPDATE chosen SET part = 'x'",
+            "MERGE INTO chosen USING (SELECT 'a' AS p) s ON chosen.part = s.p WHEN MATCHED THEN DELETE",
+        ):
+            with pytest.raises(PySparkException, match="cannot change a view that chooses"):
+                spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView("chosen")
+    assert table.refresh().version == 1
+
+
 def test_explain_changes_nothing(spark: SparkSession, table: Table, target: str) -> None:
-    spark.sql(f"EXPLAIN EXTENDED UPDATE {target} SET part = 'x'").collect()
+    [(plan,)] = spark.sql(f"EXPLAIN UPDATE {target} SET part = 'x'").collect()
+    assert "tidelog UpdateTable" in plan
     assert table.refresh().version == 1
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.streaming.support import IN_JVM, JVM_SOURCE, PYTHON_SOURCE, numbers_in
 from tidelog.log import Table
-from tidelog.streaming import spark_versions
+from tidelog.streaming import register, spark_versions
 
 pytestmark = pytest.mark.spark
 
@@ -116,6 +116,64 @@ def test_a_new_table_of_the_catalog_that_cannot_be_made(spark: SparkSession, cat
     with pytest.raises(PySparkException, match=r"unknown table property 'tidelog\.no'"):
         spark.sql(f"CREATE TABLE {catalog} (n INT) USING tidelog TBLPROPERTIES ('tidelog.no' = '1')")
     assert not spark.catalog.tableExists(catalog)
+
+
+@JVM_SOURCE
+@pytest.mark.oldest
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("(n INT) USING tidelog CLUSTER BY (n)", r"CLUSTER BY is not supported; use TBLPROPERTIES \('tidelog"),
+        ("USING tidelog CLUSTER BY (n) AS SELECT 1 AS n", "CLUSTER BY is not supported"),
+        ("(n INT) USING tidelog CLUSTERED BY (n) INTO 2 BUCKETS", "CLUSTERED BY .* is not supported"),
+        ("USING tidelog CLUSTERED BY (n) INTO 2 BUCKETS AS SELECT 1 AS n", "CLUSTERED BY .* is not supported"),
+        ("(v VARCHAR(3)) USING tidelog", "keeps neither a length nor a collation; use STRING"),
+        ("(v STRING COLLATE UTF8_LCASE) USING tidelog", "keeps neither a length nor a collation; use STRING"),
+        ("USING tidelog AS SELECT 'x' COLLATE UTF8_LCASE AS v", "keeps neither a length nor a collation"),
+        ("LIKE other USING tidelog", r"CREATE TABLE \.\.\. LIKE is not supported; use CREATE TABLE \.\.\. AS SELECT"),
+    ],
+)
+def test_what_a_new_table_of_the_catalog_cannot_keep(
+    spark: SparkSession, tmp_path: Path, catalog: str, made: str, message: str
+) -> None:
+    spark.sql(f"CREATE TABLE other (n INT) USING parquet LOCATION '{tmp_path / 'other'}'")
+    try:
+        with pytest.raises(PySparkException, match=message):
+            spark.sql(f"CREATE TABLE {catalog} {made}")
+    finally:
+        spark.sql("DROP TABLE other")
+    assert not spark.catalog.tableExists(catalog)
+
+
+@JVM_SOURCE
+@pytest.mark.oldest
+def test_an_overwrite_of_the_partitions_of_the_rows(spark: SparkSession, catalog: str) -> None:
+    session = spark.newSession()
+    register(session)
+    session.sql(f"CREATE TABLE {catalog} (n INT, part STRING) USING tidelog PARTITIONED BY (part)")
+    session.sql(f"INSERT INTO {catalog} VALUES (1, 'a'), (2, 'b')")
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    session.sql(f"INSERT OVERWRITE {catalog} VALUES (3, 'b')")
+    assert sorted(session.table(catalog).collect()) == [(1, "a"), (3, "b")]
+    session.sql("SELECT 4 AS n, 'a' AS part").write.insertInto(catalog, overwrite=True)
+    assert sorted(session.table(catalog).collect()) == [(3, "b"), (4, "a")]
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
+    session.sql(f"INSERT OVERWRITE {catalog} VALUES (5, 'c')")
+    assert session.table(catalog).collect() == [(5, "c")]
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    session.sql(f"DROP TABLE {catalog}")
+    session.sql(f"CREATE TABLE {catalog} USING tidelog AS SELECT 1 AS n")
+    session.sql(f"INSERT OVERWRITE {catalog} VALUES (2)")
+    assert session.table(catalog).collect() == [(2,)]
+
+
+@JVM_SOURCE
+def test_changes_need_their_columns(spark: SparkSession, table: Table, catalog: str) -> None:
+    table.delete("n = 1")
+    spark.sql(f"CREATE TABLE {catalog} USING tidelog LOCATION '{table.path}'")
+    with pytest.raises(PySparkException, match="rows that were deleted would look like others; load the path without"):
+        spark.read.option("changes", "cdc").table(catalog)
+    assert spark.read.option("after", "0").option("endingVersion", "1").table(catalog).count() == 2
 
 
 @JVM_SOURCE

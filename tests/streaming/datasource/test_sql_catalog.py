@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
@@ -14,7 +14,7 @@ from tests.log.rules.support import default, ruled_table
 from tests.streaming.datasource.sql_tables import rows, small_table
 from tests.streaming.support import JVM_SOURCE, numbers_in
 from tidelog.log import Table
-from tidelog.log.errors import PredicateError, TableNotFoundError
+from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import register, sql
 from tidelog.streaming.spark_versions import INSTALLED
@@ -213,16 +213,32 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("ALTER TABLE {} DROP COLUMN part", r"ALTER TABLE \.\.\. DROP COLUMN is not supported; use ALTER TABLE"),
+        ("ALTER TABLE {} DROP COLUMN part", r"ALTER TABLE \.\.\. DROP COLUMN is not supported; make a new table"),
         ("ALTER TABLE {} RENAME COLUMN part TO p", r"RENAME COLUMN is not supported"),
-        ("ALTER TABLE {} ADD COLUMN x INT FIRST", "leave out FIRST, AFTER, DEFAULT"),
+        ("ALTER TABLE {} ADD COLUMN x INT NOT NULL", "the new column 'x' must allow nulls"),
+        ("ALTER TABLE {} ADD COLUMN x VARCHAR(10)", r"column 'x' cannot have the type varchar\(10\).*; use STRING"),
+        ("ALTER TABLE {} ALTER COLUMN n TYPE STRING", "a change of a column's type is not supported; make a new table"),
         ("ALTER TABLE {} SET LOCATION '/elsewhere'", r"SET LOCATION is not supported in the catalog tidelog"),
         ("COMMENT ON TABLE {} IS 'c'", "COMMENT on a table is not supported"),
         ("ALTER TABLE {} RENAME TO tidelog.other", r"ALTER TABLE \.\.\. RENAME TO is not supported; move the folder"),
-        ("CREATE OR REPLACE TABLE {} AS SELECT 1 AS n", "CREATE OR REPLACE TABLE over a table is not supported; use"),
+        ("CREATE OR REPLACE TABLE {} AS SELECT 1 AS n", "REPLACE TABLE with other columns than the table has is not"),
+        ("REPLACE TABLE {} (n BIGINT NOT NULL, part STRING)", "REPLACE TABLE with other columns than the table has"),
+        ("REPLACE TABLE {} (n BIGINT COMMENT 'c', part STRING)", "REPLACE TABLE with other columns than the table has"),
+        ("REPLACE TABLE {} (n BIGINT, part STRING) USING parquet", "a table of the catalog tidelog cannot use parquet"),
+        ("REPLACE TABLE {} (n BIGINT, part STRING) LOCATION '/elsewhere'", "LOCATION is not supported in the catalog"),
+        ("REPLACE TABLE {} (n BIGINT, part STRING) PARTITIONED BY (part)", "REPLACE TABLE with other partitions"),
+        ("REPLACE TABLE {} (n BIGINT, part STRING) TBLPROPERTIES ('a' = 'b')", "REPLACE TABLE with other properties"),
         ("CREATE TABLE {}2 (n INT) USING parquet", "a table of the catalog tidelog cannot use parquet"),
         ("CREATE TABLE {}2 (n INT) OPTIONS (a 'b')", "OPTIONS is not supported in the catalog tidelog; leave it out"),
         ("CREATE TABLE {}2 (n INT) COMMENT 'c'", "COMMENT on a table is not supported"),
+        ("CREATE EXTERNAL TABLE {}2 (n INT)", "EXTERNAL, as DROP TABLE deletes the files, is not supported"),
+        ("CREATE TABLE {}2 STORED AS PARQUET AS SELECT 1 AS n", "STORED AS or ROW FORMAT is not supported"),
+        ("CREATE TABLE {}2 (v CHAR(3))", r"column 'v' cannot have the type char\(3\).*; use STRING"),
+        ("CREATE TABLE {}2 (v ARRAY<STRING COLLATE UTF8_LCASE>)", "keeps neither a length nor a collation; use STRING"),
+        ("CREATE TABLE {}2 AS SELECT 'x' COLLATE UTF8_LCASE AS v", "keeps neither a length nor a collation"),
+        ("CREATE TABLE {}2 (n INT) CLUSTER BY (n)", r"CLUSTER BY is not supported; use TBLPROPERTIES \('tidelog"),
+        ("CREATE TABLE {}2 (v INTERVAL YEAR)", "TIDELOG_SCHEMA_MISMATCH: a table cannot have these columns"),
+        ("SELECT * FROM {} WITH (changes = 'cdc')", r"the columns of changes; use spark\.read.* or tidelog_changes"),
         ("CREATE TABLE {}2 (n INT) TBLPROPERTIES ('tidelog.no' = '1')", r"unknown table property 'tidelog\.no'"),
         ("CREATE TABLE {}2 (n INT) LOCATION '/elsewhere'", "LOCATION is not supported in the catalog tidelog"),
         ("CREATE TABLE {}2 (n INT) PARTITIONED BY (bucket(2, n))", r"PARTITIONED BY \(bucket\(2, n\)\) is not"),
@@ -230,7 +246,13 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
         ("SELECT * FROM tidelog.nothing", r"has no folder in which nothing could be found; set spark\.sql\.catalog"),
         ("UPDATE {} SET part = reverse(part)", "reverse.*part.* means something else outside of Spark"),
         ("UPDATE {} SET n = 1, n = 2", "the column 'n' is set twice|Multiple assignments"),
-        ("DELETE FROM {} WHERE n IN (SELECT 1)", r"IN \(listquery\(\)\)\)' means something else"),
+        ("DELETE FROM {} WHERE n IN (SELECT 1)", "a subquery is not supported here; use MERGE INTO"),
+        ("DELETE FROM {} x WHERE EXISTS (SELECT 1 FROM range(2) r WHERE r.id = x.n)", "a subquery is not supported"),
+        ("UPDATE {} SET n = (SELECT max(id) FROM range(9))", "a subquery is not supported here"),
+        (
+            "MERGE WITH SCHEMA EVOLUTION INTO {} t USING (SELECT 1L n) s ON t.n = s.n WHEN MATCHED THEN DELETE",
+            r"SCHEMA EVOLUTION is not supported; leave it out, and add the columns with ALTER TABLE",
+        ),
         (
             "MERGE INTO {} t USING (SELECT 1L n) s ON t.n > s.n WHEN MATCHED THEN DELETE",
             r"MERGE with ON \(t.n > s.n\) is not supported; write ON t.key = s.key",
@@ -238,10 +260,72 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
     ],
 )
 def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, statement: str, message: str) -> None:
-    with pytest.raises(Exception, match=message):
-        spark.sql(statement.format(f"tidelog.`{table.path}`").replace("`2", "2`"))
+    with pytest.raises(PySparkException, match=message):
+        spark.sql(statement.format(f"tidelog.`{table.path}`").replace("`2", "2`")).collect()
     assert table.refresh().version == 1
     assert not Path(f"{table.path}2").exists()
+
+
+@pytest.mark.oldest
+def test_an_error_has_its_code(spark: SparkSession, table: Table) -> None:
+    with pytest.raises(IllegalArgumentException, match="DROP COLUMN is not supported") as caught:
+        spark.sql(f"ALTER TABLE tidelog.`{table.path}` DROP COLUMN part")
+    assert caught.value.getCondition() == "TIDELOG_CONFIGURATION"
+    assert caught.value.getSqlState()  # a handler in a script looks for it
+
+
+@pytest.mark.oldest
+def test_a_table_is_replaced_by_rows_of_the_same_kind(spark: SparkSession, tmp_path: Path) -> None:
+    """In one commit, and not at all if that fails."""
+    name = f"tidelog.`{tmp_path}/table`"
+    spark.sql(f"CREATE OR REPLACE TABLE {name} PARTITIONED BY (part) AS SELECT id AS n, 'a' AS part FROM range(3)")
+    table = Table.open(f"{tmp_path}/table")
+    before = table.version
+    spark.sql(f"CREATE OR REPLACE TABLE {name} PARTITIONED BY (part) AS SELECT n + 5 AS n, part FROM {name}")
+    assert numbers_in(table.path) == [5, 6, 7]
+    one = spark.range(1).selectExpr("id AS n", "'b' AS part")
+    one.writeTo(name).using("tidelog").partitionedBy(col("part")).replace()
+    assert numbers_in(table.path) == [0]
+    one.selectExpr("n + 1 AS n", "part").write.format("tidelog").partitionBy("part").mode("overwrite").saveAsTable(name)
+    assert numbers_in(table.path) == [1]
+    failing = "SELECT if(id > 1, raise_error('the disk is full'), id) AS n, 'a' AS part FROM range(3)"
+    with pytest.raises(PySparkException, match="the disk is full"):
+        spark.sql(f"CREATE OR REPLACE TABLE {name} PARTITIONED BY (part) AS {failing}")
+    assert numbers_in(table.path) == [1]
+    spark.sql(f"REPLACE TABLE {name} (n BIGINT, part STRING) PARTITIONED BY (part)")
+    assert numbers_in(table.path) == []
+    assert table.refresh().version == before + 4
+
+
+@pytest.mark.oldest
+def test_the_statement_that_makes_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    name = f"tidelog.`{tmp_path}/table`"
+    spark.sql(
+        f"CREATE TABLE {name} (n BIGINT NOT NULL COMMENT 'its number', part STRING) PARTITIONED BY (part) "
+        "TBLPROPERTIES ('tidelog.primaryKey' = 'n')"
+    )
+    made = Table.open(f"{tmp_path}/table")
+    [(statement,)] = spark.sql(f"SHOW CREATE TABLE {name}").collect()
+    assert "n BIGINT NOT NULL COMMENT 'its number'" in statement
+    assert spark.table(name).schema["n"].nullable  # as in all scans
+    spark.sql(f"DROP TABLE {name} PURGE")
+    spark.sql(statement)
+    again = Table.open(made.path)
+    assert (again.schema, again.partition_by) == (made.schema, ("part",))
+    assert again.schema.field("n").metadata == {b"comment": b"its number"}
+    assert made.properties.items() <= again.properties.items()
+
+
+def test_streams_of_a_table_are_refused(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    stream = spark.readStream.table(f"tidelog.`{table.path}`").writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match=r'use spark\.readStream\.format\("tidelog"\)\.load'):
+        stream.processAllAvailable()
+    if INSTALLED >= (4, 1):  # 4.0 does not take a path here
+        rate = spark.readStream.format("rate").load().selectExpr("value AS n", "'x' AS part").writeStream
+        rate = rate.option("checkpointLocation", str(tmp_path / "cp"))
+        with pytest.raises(StreamingQueryException, match=rf'foreachBatch\(Sink\("{table.path}"\)\)'):
+            rate.toTable(f"tidelog.`{table.path}`").processAllAvailable()
+    assert table.refresh().version == 1
 
 
 def test_a_create_that_fails_leaves_no_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -374,6 +458,26 @@ def test_texts_mean_what_they_mean_in_a_predicate(spark: SparkSession, texts: Sp
     sql(texts, f"UPDATE {name} SET part = 'its' WHERE n = 2")
     sql(texts, f"DELETE FROM {name} WHERE part = 'it''s'")
     assert rows(spark, f"SELECT * FROM {name}") == [(0, "a"), (2, "its"), (3, "b")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("optimize {} ZORDER BY (n)", r"OPTIMIZE is not a statement of Spark; use .*compact\(\)"),
+        ("VACUUM {}", r"VACUUM is not a statement of Spark; use Table\.open\(path\)\.vacuum"),
+        ("RESTORE TABLE {} TO VERSION AS OF 0", r"use Table\.open\(path\)\.restore\(version"),
+        ("DESCRIBE  HISTORY {}", r"DESCRIBE HISTORY is not a statement of Spark; use SELECT \* FROM tidelog_history"),
+        ("describe detail {}", "DESCRIBE DETAIL is not a statement of Spark; use DESCRIBE EXTENDED"),
+    ],
+)
+@pytest.mark.parametrize("by_text", [True, False])
+def test_statements_of_delta_have_a_name_here(
+    spark: SparkSession, texts: SparkSession, table: Table, statement: str, instead: str, *, by_text: bool
+) -> None:
+    with pytest.raises(ConfigurationError, match=instead):
+        sql(texts if by_text else spark, statement.format(f"tidelog.`{table.path}`"))
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        sql(texts if by_text else spark, "DESCRIBE nothing")
 
 
 def test_names_of_the_current_catalog(named: SparkSession) -> None:
