@@ -19,7 +19,14 @@ from tidelog.log import Committed, Table, Transaction
 from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
 from tidelog.log.system import REAL_SYSTEM
-from tidelog.streaming.datasource.spark_expressions import ExpressionText, each, is_widening, node_kind, type_name
+from tidelog.streaming.datasource.spark_expressions import (
+    ExpressionText,
+    each,
+    is_collated,
+    is_widening,
+    node_kind,
+    type_name,
+)
 from tidelog.streaming.datasource.sql_catalog import changed_place
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import prepare_session
@@ -141,7 +148,7 @@ class _Merge:
             return pairs
         if node_kind(condition) == "EqualTo":
             sides = [self._widened(side) for side in (condition.left(), condition.right())]
-            if all(node_kind(side) == "AttributeReference" for side in sides):
+            if all(node_kind(side) == "AttributeReference" and not is_collated(side) for side in sides):
                 first, second = (side.exprId().id() for side in sides)
                 for mine, theirs in ((first, second), (second, first)):
                     if mine in self._target and theirs in self._source:

@@ -55,6 +55,11 @@ def type_name(node: Any) -> str:
     return str(node.dataType().simpleString())
 
 
+def is_collated(node: Any) -> bool:
+    """Whether texts in it can be equal that are different in the table, as a view can say."""
+    return "collate " in type_name(node)
+
+
 def untranslatable(node: Any) -> PredicateError:
     """The error for an expression that has no translation."""
     if node_kind(node) in _SUBQUERIES or (node_kind(node) == "In" and "listquery" in str(node.sql())):
@@ -119,7 +124,7 @@ class ExpressionText:
         return self.text(node)
 
     def _column(self, node: Any) -> str:
-        if "collate " in type_name(node):
+        if is_collated(node):
             raise untranslatable(node)
         return self._name(node)
 

@@ -304,12 +304,14 @@ def _create_named(request: Request, _: Any) -> None:
     """The table of a name in Spark's own catalog, unless its location has one."""
     given, storage_options = split_names(request["options"])
     path = given["path"]
+    schema = StructType.fromJson(json.loads(request["schema"]))
     require_no_clusters(request["properties"])
+    require_plain(schema)
     if not request["managed"] and _is_table(path, storage_options):
         return
     Table.create(
         path,
-        _arrow(StructType.fromJson(json.loads(request["schema"]))),
+        _arrow(schema),
         partition_by=request["partitions"],
         properties=request["properties"],
         storage_options=storage_options,

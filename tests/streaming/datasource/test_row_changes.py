@@ -127,6 +127,27 @@ def test_a_view_that_chooses_is_not_changed(spark: SparkSession, table: Table, t
     assert table.refresh().version == 1
 
 
+@pytest.mark.oldest
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM loose WHERE part = lower(part)",
+        "MERGE INTO loose t USING (SELECT 'A' COLLATE UTF8_LCASE AS p) s ON t.part = s.p WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_a_collation_does_not_choose_rows(spark: SparkSession, table: Table, statement: str) -> None:
+    """A predicate of tidelog's compares bytes."""
+    columns = "(n BIGINT, part STRING COLLATE UTF8_LCASE)"
+    spark.sql(f"CREATE TEMPORARY VIEW loose {columns} USING tidelog OPTIONS (path '{table.path}')")
+    try:
+        assert rows(spark, "SELECT n FROM loose WHERE part = 'A'") == [(0,), (2,)]
+        with pytest.raises(PySparkException, match=r"means something else outside of Spark|ON .* is not supported"):
+            spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView("loose")
+    assert table.refresh().version == 1
+
+
 def test_explain_changes_nothing(spark: SparkSession, table: Table, target: str) -> None:
     [(plan,)] = spark.sql(f"EXPLAIN UPDATE {target} SET part = 'x'").collect()
     assert "tidelog UpdateTable" in plan
