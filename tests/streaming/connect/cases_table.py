@@ -14,7 +14,7 @@ from tests.log.operations.changing_rows import SCHEMA, rows
 from tests.streaming.executors.twins import Twins, filled, frame_of
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
-from tidelog.log.errors import DuplicateKeyError, PredicateError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, DuplicateKeyError, PredicateError, SchemaMismatchError
 from tidelog.streaming import SparkExecutor, lookup, sql, table
 from tidelog.streaming.executors import tasks
 from tidelog.streaming.executors.session import is_connect, is_local, parallelism
@@ -63,6 +63,9 @@ def test_statements_in_sql(connect: SparkSession, tmp_path: Path) -> None:
     rows_now = sorted(tuple(row.values()) for row in made.at().scan().to_arrow().to_pylist())
     assert rows_now == [(1, "x"), (2, "a"), (3, "b"), (9, "y")]
     assert sql(connect, "SELECT 1 AS one").collect() == [(1,)]
+    for statement, instead in (("OPTIMIZE", "compact"), ("DESCRIBE HISTORY", "tidelog_history")):
+        with pytest.raises(ConfigurationError, match=f"{statement} is not a statement of Spark; use .*{instead}"):
+            sql(connect, f"{statement} {name}")
 
 
 def test_a_lookup(connect: SparkSession, tmp_path: Path) -> None:
