@@ -204,6 +204,33 @@ class Read(Job):
 
 
 @dataclass(frozen=True)
+class Lookup(Job):
+    """Looks keys up several times in one version, which gets old meanwhile: with `get`, or if it `scans` by IN."""
+
+    asked: tuple[tuple[int, ...], ...]
+    scans: bool = False
+    back: int = 0
+    pause_ms: int = 0
+
+    def run(self, actor: Actor, record: Record) -> Outcome:
+        table = actor.table().refresh()
+        record.table_id = table.id
+        snapshot = table.at(version=max(0, table.version - self.back))
+        for keys in self.asked:
+            actor.process.system.sleep_s(self.pause_ms / 1000)
+            if self.scans:
+                found = snapshot.scan(f"k IN ({', '.join(map(str, keys))})").to_arrow()
+            else:
+                found = snapshot.get([{"k": key} for key in keys])
+                places = [keys.index(key) for key in found["k"].to_pylist() if key in keys]
+                if places != sorted(places):
+                    actor.world.object("reader", f"{record} got the rows of {keys} in another order")
+            rows = Counter(rows_of(found))
+            actor.seen.append(Seen(record, table.id, snapshot.version, rows, keys=keys))
+        return Told.IDLE, None
+
+
+@dataclass(frozen=True)
 class Follow(Job):
     """Reads the changes of the last versions."""
 

@@ -130,7 +130,10 @@ class TableHistory:
             operation = Compacted("COMPACT", _level(written))
         restorable = views[operation.version].rows if isinstance(operation, RestoreTo) else {}
         effect = operation.effect(before.moment(restorable))
-        commit = oracle.Commit(operation, before, after, written.lines, self.reader, restorable, effect, unmapped=False)
+        others = (each.owner is None for at, each in self.table.commits.items() if INITIAL_VERSION < at < version)
+        commit = oracle.Commit(
+            operation, before, after, written.lines, self.reader, restorable, effect, unmapped=any(others)
+        )
         yield from oracle.all_of(commit)
 
 
@@ -253,12 +256,15 @@ def check_keys(world: World) -> None:
 
 
 def check_seen(world: World, tables: dict[str, TableHistory], seen: Seen) -> None:
-    """A reader saw the rows of a version, or the difference of two."""
+    """A reader saw the rows of a version, those with the keys that it asked for, or the difference of two versions."""
     table = tables[seen.table_id]
     if seen.version not in table.views:
         world.object("reader", f"{seen.record} saw version {seen.version}, which does not exist")
     elif seen.after is None or seen.taken is None:
-        _compare(world, seen.record, table.rows(seen.version), seen.rows)
+        wanted = table.rows(seen.version)
+        if seen.keys is not None:
+            wanted = Counter({row: count for row, count in wanted.items() if row.k in seen.keys})
+        _compare(world, seen.record, wanted, seen.rows)
     else:
         replayed = table.rows(seen.after)
         replayed.update(seen.rows)

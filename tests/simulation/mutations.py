@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -265,6 +265,54 @@ def by_position_alone(original: Function) -> Function:
     return coverage
 
 
+def believes_every_run(original: Function) -> Function:
+    """A lookup takes rows of all files that runs name, also of those that left the table or were never committed."""
+    import msgspec  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
+
+    from tidelog.log.read.key_index import Located  # noqa: PLC0415
+    from tidelog.log.state.files import to_adds  # noqa: PLC0415
+
+    def index_of(*args: Any) -> Any:
+        index = original(*args)
+        if index is None:
+            return None
+        locate = index.locate
+
+        def wrong(files: Any, keys: Any) -> Any:
+            located, is_left = locate(files, keys)
+            live, codes = files["path"].to_pylist(), index._key.codes(keys.select(index._key.names))
+            for like, each in product(to_adds(files.slice(0, 1)), index._runs):
+                hits = each.find(codes)
+                for number in np.unique(hits.files).tolist():
+                    path, own = each.paths[number].as_py(), hits.files == number
+                    if path not in live:
+                        add = msgspec.structs.replace(like, path=path, deletion_vector=None)
+                        rows = int(each.rows[number])
+                        located.append(Located(-1, add, hits.positions[own], hits.places[own], rows, None))
+            return located, is_left
+
+        index.locate = wrong
+        return index
+
+    return index_of
+
+
+def only_where_the_index_says(original: Function) -> Function:
+    """A scan by keys leaves out the files that no run covers."""
+
+    def narrowed(*args: Any) -> Any:
+        import pyarrow as pa  # noqa: PLC0415
+
+        found = original(*args)
+        if not found.positions:
+            return found
+        is_known = [path in found.positions for path in found.files["path"].to_pylist()]
+        return found._replace(files=found.files.filter(pa.array(is_known)))
+
+    return narrowed
+
+
 def of_the_row_before(original: Function) -> Function:
     """A run has the order of the row before each row."""
 
@@ -351,6 +399,8 @@ MUTATIONS = (
     Mutation("the key index forgets dead rows", "tidelog.log.read.key_index:read_dead_rows", forgets_a_vector),
     Mutation("files without a run are not read", "tidelog.log.read.key_index:KeyIndex.locate", covers_everything),
     Mutation("a run of other files is believed", "tidelog.log.read.key_index:KeyIndex._coverage", by_position_alone),
+    Mutation("a get believes runs of any file", "tidelog.log.read.keyed_rows:index_of", believes_every_run),
+    Mutation("a scan by keys reads no other files", "tidelog.log.read.scan:narrowed", only_where_the_index_says),
     Mutation(
         "the order of another row is believed", "tidelog.log.data.packed_order:PackedColumns.packed", of_the_row_before
     ),

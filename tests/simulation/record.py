@@ -47,7 +47,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a reader saw: the rows at `version`, or if `after` is given the changes since then."""
+    """What a reader saw: the rows at `version`, with one of the `keys` if it asked for some, or the changes `after`."""
 
     record: Record
     table_id: str
@@ -55,3 +55,4 @@ class Seen:
     rows: Counter[Row]
     after: int | None = None
     taken: Counter[Row] | None = None
+    keys: tuple[int, ...] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,11 @@ DAEMON_SHARE = 1 / 3
 UPKEEP_SHARE = 1 / 4
 STEPPING_SHARE = 1 / 12
 ORDER_SHARE = 1 / 4
+ENGINE_SHARE = 1 / 6
+# Of the worlds with an index of keys, and of the others.
+LOOKUP_SHARE, OTHER_LOOKUP_SHARE = 1 / 2, 1 / 6
+# Of the worlds that could have an index.
+NO_INDEX_SHARE = 1 / 4
 # Two files of a few rows, so that there are several groups.
 SMALL_TARGET = "1700"
 
@@ -97,6 +102,8 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     draw = _Draw(random, setting, known)
     plans = draw.plans()
     # What was added later has generators of its own, so that everything else stays as each seed drew it.
+    if setting.partitioned and Random(-7_000_000_051 - seed).random() < NO_INDEX_SHARE:
+        setting = replace(setting, indexed=False)
     following = Random(-1_000_000_007 - seed)
     consumers = _consumers(following)
     stepping = Random(-4_000_000_007 - seed)
@@ -108,6 +115,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         *steppers,
         *(_index_keepers(Random(-5_000_000_029 - seed)) if setting.partitioned else ()),
         *_orderers(Random(-6_000_000_037 - seed)),
+        *_lookups(Random(-8_000_000_011 - seed), setting),
     )
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
@@ -125,7 +133,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     further = faults.drawn(beside, faults.FURTHER_FAULTS[store], known)
     store_jump_chance = beside.choice((0.0, 0.0, 0.02))
     zombies |= {plan.name for plan in further_actors if sleeps and following.random() < 0.15}
-    return Scenario(
+    scenario = Scenario(
         seed,
         store,
         setting,
@@ -144,6 +152,9 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         checks_durability=faults.FOLDER_SYNC not in known,
         commit_interval_s=stepping.choice((0.0, 0.0, 0.02)) if steppers else 20.0,
     )
+    # Another engine never sleeps for ever, and has about the right time: nothing in the log would stop it.
+    engines = _engines(Random(-9_000_000_011 - seed), setting) if scenario.skew_ms <= 2 * HOUR_MS else ()
+    return replace(scenario, plans=(*scenario.plans, *engines))
 
 
 def _consumers(random: Random) -> tuple[Plan, ...]:
@@ -284,6 +295,42 @@ def _orderers(random: Random) -> tuple[Plan, ...]:
     )
 
 
+def _lookups(random: Random, setting: Setting) -> tuple[Plan, ...]:
+    """Who looks keys up, in half of the worlds with an index: keys that exist, were deleted, or never existed."""
+    from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() >= (LOOKUP_SHARE if setting.partitioned and setting.indexed else OTHER_LOOKUP_SHARE):
+        return ()
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, HOUR_MS, DAY_MS)))
+    keys = (*range(1, 16), 301, 302, 303, 999)
+    jobs = (
+        actors.Lookup(
+            tuple(tuple(random.choices(keys, k=random.choice((1, 2, 5, 12)))) for _ in range(random.randint(1, 3))),
+            scans=random.random() < 0.5,
+            back=random.choice((0, 0, 0, 1, 3)),
+            pause_ms=random.choice((0, 0, 100, 5_000, HOUR_MS, 2 * DAY_MS)),
+            after_ms=random.choice(gaps),
+        )
+        for _ in range(random.randint(2, 5))
+    )
+    return (actors.Plan("lookup", tuple(jobs)),)
+
+
+def _engines(random: Random, setting: Setting) -> tuple[Plan, ...]:
+    """Another engine that writes now and then, in one world of six."""
+    from tests.simulation import actors, foreign_actor  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() >= ENGINE_SHARE:
+        return ()
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, HOUR_MS, DAY_MS)))
+    kinds = foreign_actor.kinds(setting)
+    jobs = (
+        foreign_actor.WriteForeign(random.choice(kinds), after_ms=random.choice(gaps))
+        for _ in range(random.randint(2, 5))
+    )
+    return (actors.Plan("engine", tuple(jobs)),)
+
+
 class _Draw:
     """Draws actors and jobs. Every row that they write has a value of its own."""
 
@@ -344,8 +391,6 @@ class _Draw:
     @staticmethod
     def after(job: Job, ms: int) -> Job:
         """The job, later."""
-        from dataclasses import replace  # noqa: PLC0415
-
         return replace(job, after_ms=ms)
 
     def rows(self, count: int) -> tuple[Row, ...]:

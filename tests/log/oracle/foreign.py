@@ -74,8 +74,13 @@ class Foreign:
         removes = any(isinstance(action, RemoveFile) and action.data_change for action in actions)
         if not actions or (removes and site.view.configuration.get("delta.appendOnly") == "true"):
             return False
+        now_ms = max(site.view.timestamp_ms + 1, site.system.now_ms())
+        actions = [
+            msgspec.structs.replace(action, deletion_timestamp=now_ms) if isinstance(action, RemoveFile) else action
+            for action in actions
+        ]
         info = {
-            "inCommitTimestamp": site.view.timestamp_ms + 1,
+            "inCommitTimestamp": now_ms,
             "operation": self.kind.name.removeprefix("COPY_").removeprefix("VECTOR_"),
             "engineInfo": "Another-Engine/1.0",
             # Wrong for most of these, as it often is in practice.
@@ -232,7 +237,7 @@ def _buried(site: Site, file: LiveFile, addresses: Iterable[Address]) -> _Action
 
 
 def _remove(file: LiveFile, *, data_change: bool = True) -> RemoveFile:
-    return msgspec.convert(file.add, AddFile).removed(1, data_change=data_change)
+    return msgspec.convert(file.add, AddFile).removed(0, data_change=data_change)
 
 
 def _write(site: Site, rows: Sequence[Row], values: Mapping[str, str | None], *, data_change: bool = True) -> AddFile:

@@ -38,25 +38,31 @@ class Steady(Clock):
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of table: with deletion vectors or copy-on-write, with or without a change feed and partitions."""
+    """A kind of table: with deletion vectors or copy-on-write, with or without a change feed and partitions.
+
+    One with partitions has a primary key and an order, and unless `indexed` is off an index of keys and order.
+    """
 
     vectors: bool = True
     feed: bool = False
     partitioned: bool = False
+    indexed: bool = True
 
     @property
     def properties(self) -> dict[str, object]:
-        """The table's properties. Half of the kinds have an index of keys and order; tombstones stay for ever."""
+        """The table's properties. Tombstones stay for ever."""
         return {
             "tidelog.tombstoneRetention": "100000 days",
             "delta.enableDeletionVectors": self.vectors,
             "delta.enableChangeDataFeed": self.feed,
             **({"tidelog.primaryKey": "k", "tidelog.orderBy": "v"} if self.partitioned else {}),
+            **({} if self.indexed else {"tidelog.keyIndex": False}),
         }
 
     @property
     def name(self) -> str:
         words = ["vectors" if self.vectors else "copies", "feed" * self.feed, "partitions" * self.partitioned]
+        words.append("no index" * (not self.indexed))
         return ", ".join(word for word in words if word)
 
 
