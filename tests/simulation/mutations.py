@@ -20,6 +20,7 @@ from tests.patching import Function, gives, patched
 from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
+from tidelog.compaction_daemon.leases.lease_record import latest_lease, row_of
 from tidelog.log.consumers import bounds
 from tidelog.log.consumers.hold import Hold
 from tidelog.log.errors import StoreUnavailableError
@@ -92,7 +93,7 @@ def takes_all_that_is_named(original: Function) -> Function:
     """A vacuum from the log takes the files that commits name, whether a version needs them or not."""
     from tidelog.log.cleanup.references import References  # noqa: PLC0415
 
-    return lambda store, _needed, versions: original(store, References(), versions)
+    return lambda store, _needed, *more: original(store, References(), *more)
 
 
 def by_age_zero(original: Function) -> Function:
@@ -107,7 +108,7 @@ def up_to_now(original: Function) -> Function:
 
 def at_the_head(original: Function) -> Function:
     """A vacuum chooses the newest version as its horizon."""
-    return lambda store, newest, cutoff_ms: replace(original(store, newest, cutoff_ms), wanted=newest)
+    return lambda store, head, cutoff_ms: replace(original(store, head, cutoff_ms), wanted=head.version)
 
 
 def syncs_the_log_only(original: Function) -> Function:
@@ -207,9 +208,10 @@ def without_the_fence(original: Function) -> Function:
 def by_the_clock_of_the_day(original: Function) -> Function:
     """A daemon compares the time in another one's record with its own clock."""
 
-    def held(self: Any, record: Any, seen: Any, looks_s: float) -> Any:
-        age_s = self.system.now_ms() / 1000 - record.time.timestamp()
-        return original(self, record, seen, looks_s) if age_s < record.ttl_ms / 1000 else None
+    def held(self: Any, *seen: Any) -> Any:
+        record = latest_lease(self.table.store, row_of(self.table.id, self.shard)).record
+        age_s = self.system.now_ms() / 1000 - record.time.timestamp() if record else 0
+        return None if record and age_s >= record.ttl_ms / 1000 else original(self, *seen)
 
     return held
 
@@ -423,7 +425,9 @@ def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[str, str] | N
         for name, scenario in chain(named, ((f"seed {seed}", drawn(seed)) for seed in range(seeds))):
             found = run(scenario)
             if found.objections:
-                return name, str(found.objections[0])
+                text = str(found.objections[0])
+                assert "TypeError" not in text, f"the mutation does not fit the code any more: {text}"
+                return name, text
     return None
 
 
