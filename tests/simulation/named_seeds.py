@@ -453,7 +453,7 @@ def _seed(seed: int, defect: str, story: str) -> Named:
     found = drawn(seed, without)
     old = {fault.name for fault in faults.FAULTS[found.store]}
     kept = tuple(fault for fault in found.faults if fault.name in old)
-    plans = tuple(plan for plan in found.plans if plan.name not in {"lookup", "engine"})
+    plans = tuple(plan for plan in found.plans if plan.name not in {"lookup", "switch", "engine"})
     as_found = replace(found, plans=plans, faults=kept, stale_ms=0, store_jump_chance=0.0)
     return Named(f"seed {seed}, {defect}", story, defect, as_found)
 

@@ -25,6 +25,7 @@ from tests.log.oracle.settings import SETTINGS, Setting
 from tests.simulation import faults, known_defects
 from tests.simulation.faults import Fault
 from tests.simulation.known_defects import KNOWN_DEFECTS
+from tidelog.log.format import properties
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Job, Plan
@@ -39,6 +40,7 @@ ORDER_SHARE = 1 / 4
 ENGINE_SHARE = 1 / 6
 # Of the worlds with an index of keys, and of the others.
 LOOKUP_SHARE, OTHER_LOOKUP_SHARE = 1 / 2, 1 / 6
+SWITCH_SHARE = 1 / 4
 # Of the worlds that could have an index.
 NO_INDEX_SHARE = 1 / 4
 # Two files of a few rows, so that there are several groups.
@@ -296,14 +298,17 @@ def _orderers(random: Random) -> tuple[Plan, ...]:
 
 
 def _lookups(random: Random, setting: Setting) -> tuple[Plan, ...]:
-    """Who looks keys up, in half of the worlds with an index: keys that exist, were deleted, or never existed."""
+    """Who looks keys up, in half of the worlds with an index: keys that exist, were deleted, or never existed.
+
+    Now and then somebody turns the index off and on meanwhile.
+    """
     from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
 
     if random.random() >= (LOOKUP_SHARE if setting.partitioned and setting.indexed else OTHER_LOOKUP_SHARE):
         return ()
     gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, HOUR_MS, DAY_MS)))
     keys = (*range(1, 16), 301, 302, 303, 999)
-    jobs = (
+    jobs = tuple(
         actors.Lookup(
             tuple(tuple(random.choices(keys, k=random.choice((1, 2, 5, 12)))) for _ in range(random.randint(1, 3))),
             scans=random.random() < 0.5,
@@ -313,7 +318,15 @@ def _lookups(random: Random, setting: Setting) -> tuple[Plan, ...]:
         )
         for _ in range(random.randint(2, 5))
     )
-    return (actors.Plan("lookup", tuple(jobs)),)
+    found = [actors.Plan("lookup", jobs)]
+    if setting.partitioned and random.random() < SWITCH_SHARE:
+        values = random.choice((("false", "true"), ("true", "false"), ("false", "true", "false")))
+        switches = (
+            actors.Statement(SetProperties("SET", ((properties.KEY_INDEX, value),)), after_ms=random.choice(gaps))
+            for value in values
+        )
+        found.append(actors.Plan("switch", tuple(switches)))
+    return tuple(found)
 
 
 def _engines(random: Random, setting: Setting) -> tuple[Plan, ...]:
