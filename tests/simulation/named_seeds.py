@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.log.oracle.model import Row, Where
 from tests.log.oracle.operations import Delete, Insert, Overwrite, Update
+from tests.log.oracle.settings import SETTINGS
 from tests.simulation import faults, known_defects
 from tests.simulation.actors import (
     Checkpoint,
@@ -20,7 +21,9 @@ from tests.simulation.actors import (
     Drop,
     Expire,
     GoBack,
+    Index,
     Job,
+    Lookup,
     Read,
     Statement,
     Vacuum,
@@ -472,6 +475,47 @@ _LATE_NAMES = (
     ),
 )
 
+_KEYS = (1, 2, 3, 5, 6, 7, 9, 20, 99)
+_LOOKUPS = (
+    named(
+        "keys of files without a run",
+        "somebody deletes two of three runs of the key index; the rows of their files are found all the same",
+        "",
+        {
+            "index-0": (Index(keeps=0),),
+            "lookup-1": (Lookup((_KEYS,), scans=True, after_ms=HOUR_MS), Lookup((_KEYS,))),
+        },
+        setting=SETTINGS["vectors, partitions"],
+    ),
+    named(
+        "keys of files that are not live",
+        "the table is overwritten, and a writer dies between a run and its commit; the runs and files are still there",
+        "",
+        {
+            "overwrite-0": (_insert(20), _overwrite(20)),
+            "insert-1": (_insert(99, HOUR_MS),),
+            "lookup-2": (
+                Lookup((_KEYS,), scans=True, after_ms=2 * HOUR_MS),
+                Lookup((_KEYS,)),
+                Lookup((_KEYS,), back=1),
+            ),
+        },
+        setting=SETTINGS["vectors, partitions"],
+        holds=(Hold("insert-1", "link", COMMIT, dies=True),),
+    ),
+    named(
+        "keys of a version that a vacuum passes",
+        "a version is overwritten and then vacuumed while keys are looked up in it, which ends with a missing file",
+        "",
+        {
+            "lookup-0": (Lookup((_KEYS, _KEYS), pause_ms=4 * DAY_MS),),
+            "overwrite-1": (_overwrite(20, HOUR_MS), _insert(21, 5 * DAY_MS)),
+            "vacuum-2": (Vacuum(after_ms=7 * DAY_MS),),
+        },
+        setting=SETTINGS["vectors, partitions"],
+    ),
+)
+
 _SEEDS = (
     _seed(29, known_defects.DROP, "a drop beside writers leaves a path that cannot be opened, dropped or created"),
     _seed(202, known_defects.DROP, "a commit lands behind the drop, and its writer is told that it is committed"),
@@ -480,4 +524,4 @@ _SEEDS = (
     ),
 )
 
-NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *STEPS, *_LATE_NAMES, *_SEEDS)
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *STEPS, *_LATE_NAMES, *_LOOKUPS, *_SEEDS)
