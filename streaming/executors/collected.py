@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.plain_frame import arrow_schema
+from tidelog.streaming.executors.session import is_connect
 
 _VARIANT = re.compile(r'"(type|elementType|valueType)":"variant"')
 
@@ -20,10 +21,19 @@ _VARIANT = re.compile(r'"(type|elementType|valueType)":"variant"')
 def collected(frame: DataFrame) -> pa.Table:
     """The frame's rows. Variants are structs of `value` and `metadata`; all that is within a column is nullable."""
     if not _VARIANT.search(frame.schema.json()):
-        # `toArrow` refuses a null struct with a field that is never null.
+        # PySpark refuses a null struct with a field that is never null.
         loose = StructType([_with_nullable_parts(field) for field in frame.schema])
-        return (frame if loose == frame.schema else frame.to(loose)).toArrow()
+        return _to_arrow(frame if loose == frame.schema else frame.to(loose))
     return _with_variants(frame)
+
+
+def _to_arrow(frame: DataFrame) -> pa.Table:
+    """`toArrow` without what it first asks the JVM about the session, which takes as long as writing a small batch."""
+    if is_connect(frame.sparkSession):
+        return frame.toArrow()
+    schema = arrow_schema(frame)
+    batches: list[pa.RecordBatch] = frame._collect_as_arrow()  # type: ignore[operator]  # noqa: SLF001 - see above
+    return (pa.Table.from_batches(batches) if batches else schema.empty_table()).cast(schema)
 
 
 def _with_variants(frame: DataFrame) -> pa.Table:
