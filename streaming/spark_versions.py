@@ -5,6 +5,7 @@
 | 4.0 | Python data sources; the oldest that works |
 | 4.1 | `ArrowConverters.fromIPCStream` needs no task |
 | 4.2 | Python sources are told the limits of a micro-batch, and take part in `Trigger.AvailableNow` |
+| 4.2 | a writer gives out its plan, whose metrics say how many rows the tasks wrote |
 | 4.2 | a task of a data source has an `inputPartition`; before, it had a list of them |
 | 4.2 | `to_arrow_schema` takes a time zone; it was always UTC before |
 | 4.2 | `from_arrow_schema` makes a timestamp without a zone TIMESTAMP_NTZ unless told otherwise |
@@ -44,7 +45,9 @@ if INSTALLED < OLDEST:
 
 # Only now: the error of an old PySpark, or of the package pyspark-client, would not say what is wrong.
 try:
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext  # noqa: F401 - what pyspark-client lacks
+    from pyspark.sql import DataFrameWriter
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
 except ImportError as _error:
@@ -58,6 +61,9 @@ SOURCES_TAKE_LIMITS = INSTALLED >= (4, 2)
 
 If not, the source bounds each micro-batch itself, and `Trigger.AvailableNow` and `Trigger.Once` run one of them.
 """
+
+WRITERS_COUNT = INSTALLED >= (4, 2)
+"""Whether `saved_rows` can be called: writers give out their plan."""
 
 
 def columns_to_arrow(schema: StructType) -> pa.Schema:
@@ -81,3 +87,22 @@ def rows_of_stream(arrow_converters: Any, content: bytes) -> Any:
 def input_partition(task: Any) -> Any:
     """The JVM's input partition of a task that reads a data source with one partition."""
     return task.inputPartition().get() if INSTALLED >= (4, 2) else task.inputPartitions().apply(0)
+
+
+def saved_rows(writer: DataFrameWriter, location: str) -> int | None:
+    """Do what `writer.save(location)` does with a format of files, and return how many rows the tasks wrote.
+
+    Spark's writer counts them anyway, without those of tasks that failed or came twice. None if another writer, of a
+    plug-in, took its place.
+    """
+    session: Any = writer._spark  # noqa: SLF001 - the plan of a write has no Python API; a test pins all of this
+    command = writer._jwrite.saveCommand(session._jvm.scala.Option.apply(location))  # noqa: SLF001
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # noqa: SLF001
+    done = dataset.ofRows(session._jsparkSession, command)  # noqa: SLF001
+    try:
+        plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
+        if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            plan = plan.executedPlan().plan()
+        return int(plan.metrics().apply("numOutputRows").value())
+    except Py4JError:
+        return None

@@ -2,7 +2,8 @@
 
 Each write has a separate folder, `data/<uuid>/`, so that the remains of a failed one are easy to find. Its files do not
 belong to the table until they are committed. Once the job has ended, its files are described from their footers and
-made durable. Their rows must add up to the number that Spark counted in the same job.
+made durable. Their rows must add up to the number that Spark's writer reports, or that an Observation has counted in
+the same job.
 
 If a table has partition folders, the files are then moved there. An object store cannot move a file, and Spark's own
 names of such folders do not distinguish all values, so there Python writes in the tasks (see `fits_layout`).
@@ -33,6 +34,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import logger
+from tidelog.streaming import spark_versions
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import prepared, quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
@@ -67,6 +69,8 @@ _MAX_KEY = 120
 _FEW_FILES = 64
 _FOOTERS_PER_TASK = 32
 _READERS = 8
+# Whether Spark's writer says how many rows it wrote. A plug-in's may not, which the first write shows.
+_writer = {"counts": spark_versions.WRITERS_COUNT}
 
 
 def fits_layout(writer: DataWriter) -> bool:
@@ -77,7 +81,7 @@ def fits_layout(writer: DataWriter) -> bool:
 def write_by_jvm(
     rows: DataFrame, writer: DataWriter, *, max_tasks: int | None, rows_per_file: int | None
 ) -> tuple[list[AddFile], int]:
-    """Write `rows` to durable files, and return the files and the number of rows that Spark counted.
+    """Write `rows` to durable files, and return the files and the number of rows that Spark's tasks counted.
 
     `rows` must have exactly the table's columns (see `plain_frame`). The rows of a partitioned table are shuffled by
     partition first, so that a task has one file open at a time. Otherwise at most `max_tasks` tasks write, and no file
@@ -90,15 +94,23 @@ def write_by_jvm(
         frame = frame.hint("rebalance", *(F.col(quoted(name)) for name in writer.metadata.partition_columns))
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
-    observation = Observation()
     required = [field.name for field in writer.schema if not field.nullable]
     counts = [F.count_if(F.col(quoted(name)).isNull()).alias(f"n{place}") for place, name in enumerate(required)]
-    frame = frame.observe(observation, F.count(F.lit(1)).alias("rows"), *counts)
+    # An Observation keeps Spark from compiling the query in one piece, which takes a tenth of a large batch's time.
+    observation = Observation() if required or not _writer["counts"] else None
+    if observation is not None:
+        frame = frame.observe(observation, F.count(F.lit(1)).alias("rows"), *counts)
     try:
-        _save(frame, writer, folder, rows_per_file)
-        counted = observation.get
-        _require_no_nulls(required, counted)
-        return _taken_up(rows.sparkSession, writer, folder), int(counted["rows"])
+        written = _save(frame, writer, folder, rows_per_file)
+        if observation is not None:
+            counted = observation.get
+            _require_no_nulls(required, counted)
+            written = int(counted["rows"])
+        elif written is None:
+            _writer["counts"] = False
+            _clear(writer.store, folder)
+            return write_by_jvm(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
+        return _taken_up(rows.sparkSession, writer, folder), written
     except BaseException:
         _clear(writer.store, folder)
         raise
@@ -112,7 +124,8 @@ def _clear(store: Store, folder: str) -> None:
         _LOGGER.warning("could not delete %s of %s, so it is left to vacuum: %s", folder, store.url, error)
 
 
-def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int | None) -> None:
+def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int | None) -> int | None:
+    """Write the frame's files; returns how many rows Spark's writer says it wrote, None if it does not say."""
     keyed = writer.metadata.partition_columns
     name = _free_name(writer.schema.names)
     if keyed:
@@ -122,7 +135,12 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
         with _full_disk_named(writer.store, folder):
-            (output.partitionBy(name) if keyed else output).save(f"{_url(writer.store)}/{folder}")
+            output = output.partitionBy(name) if keyed else output
+            location = f"{_url(writer.store)}/{folder}"
+            if _writer["counts"]:
+                return spark_versions.saved_rows(output, location)
+            output.save(location)
+            return None
 
 
 @contextmanager

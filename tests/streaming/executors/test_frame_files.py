@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.log.support import memory_store, new_table, put_foreign
@@ -29,6 +29,7 @@ from tidelog.log.format.partition_values import folder_text
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
+from tidelog.streaming import spark_versions
 from tidelog.streaming.executors import frame_files, jvm_files
 from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import plain_rows
@@ -423,16 +424,52 @@ def test_an_extra_file_is_detected(spark: SparkSession, tmp_path: Path, monkeypa
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     save = jvm_files._save
 
-    def save_twice(*arguments: Any) -> None:
-        save(*arguments)
+    def save_twice(*arguments: Any) -> int | None:
+        written = save(*arguments)
         (path, *_) = (path for path, _ in table.store.walk("data"))
         store = table.store
         store.put_if_absent(path.replace("part-", "part-9"), store.read(path))
+        return written
 
     monkeypatch.setattr(jvm_files, "_save", save_twice)
     with pytest.raises(WriteVerificationError, match="have 6 rows, but Spark counted 4"):
         write_frame(spark.range(0, 4, 1, 2), writer_of(table))
     assert files_below(table) == []
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_sparks_writer_counts_its_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, partitioned: bool
+) -> None:
+    """From Spark 4.2 on: an Observation would make the job slower. This pins what Spark's plan is asked."""
+    if not spark_versions.WRITERS_COUNT:
+        pytest.skip("this Spark needs an Observation")
+    monkeypatch.setattr(jvm_files, "Observation", None)
+    schema = pa.schema([("id", pa.int64()), ("part", pa.int64())])
+    table = made(tmp_path / "table", schema, partition_by=["part"] if partitioned else [])
+    adds, count = write_frame(spark.range(0, 9, 1, 2).selectExpr("id", "id % 2 part"), writer_of(table))
+    assert count == 9
+    assert len(rows_of(table, adds)) == 9
+
+
+def test_a_writer_that_counts_nothing_is_replaced_by_an_observation(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(writer: DataFrameWriter, location: str) -> None:
+        writer.save(location)
+
+    monkeypatch.setattr(jvm_files, "_writer", {"counts": True})
+    monkeypatch.setattr(spark_versions, "saved_rows", silent)
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    for _ in range(2):
+        adds, count = write_frame(spark.range(0, 4, 1, 2), writer_of(table))
+        assert (len(adds), count) == (2, 4)
+    assert len(files_below(table)) == 4
+    assert jvm_files._writer == {"counts": False}
+    other = made(tmp_path / "other", table.schema)
+    monkeypatch.setattr(jvm_files, "_taken_up", lose_a_file(other))
+    with pytest.raises(WriteVerificationError, match="have 2 rows, but Spark counted 4"):
+        write_frame(spark.range(0, 4, 1, 2), writer_of(other))
 
 
 def test_rows_lost_by_a_task_are_detected(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
