@@ -92,12 +92,16 @@ def input_partition(task: Any) -> Any:
 def saved_rows(writer: DataFrameWriter, location: str) -> int | None:
     """Do what `writer.save(location)` does with a format of files, and return how many rows the tasks wrote.
 
-    Spark's writer counts them anyway, without those of tasks that failed or came twice. None if another writer, of a
-    plug-in, took its place.
+    Spark's writer counts them anyway, without those of tasks that failed or came twice. None if this Spark has no such
+    plan, or if the writer of a plug-in took its place.
     """
     session: Any = writer._spark  # noqa: SLF001 - the plan of a write has no Python API; a test pins all of this
-    command = writer._jwrite.saveCommand(session._jvm.scala.Option.apply(location))  # noqa: SLF001
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # noqa: SLF001
+    try:
+        command = writer._jwrite.saveCommand(session._jvm.scala.Option.apply(location))  # noqa: SLF001
+    except Py4JError:
+        writer.save(location)
+        return None
     done = dataset.ofRows(session._jsparkSession, command)  # noqa: SLF001
     try:
         plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
