@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any, BinaryIO
 
@@ -270,13 +270,7 @@ def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> La
 
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
-    """A writer of parquet that engines of today read; Spark since 3.3.
-
-    Columns of floating numbers have no statistics in the file: those of Arrow leave NaN out, which is above all numbers
-    in Spark, and Spark would skip row groups that have one.
-    """
-    kinds = dict(parquet_types(schema))
-    bounded = [name for name, kind in kinds.items() if not pt.is_floating(kind)]
+    """A writer of parquet that engines of today read; Spark since 3.3."""
     options: dict[str, Any] = {
         "compression": layout.compression,
         "dictionary_pagesize_limit": layout.dictionary_bytes,
@@ -284,11 +278,20 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "data_page_version": "1.0",
         "version": "2.6",
         "write_page_checksum": True,
-        "write_statistics": bounded if len(bounded) < len(kinds) else True,
+        "write_statistics": [*_bounded_columns(schema)],
         "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
         "column_encoding": dict(layout.encodings) or None,
     }
     return pq.ParquetWriter(file, schema, **options)
+
+
+@lru_cache
+def _bounded_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns of a file that have statistics in it: all but floating numbers.
+
+    Arrow leaves NaN out of their bounds. For Spark it is above all numbers, so Spark would skip row groups that have it.
+    """
+    return tuple(name for name, kind in parquet_types(schema) if not pt.is_floating(kind))
 
 
 def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
