@@ -34,8 +34,8 @@ class InterruptedBatch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
-    def toArrow(self) -> Any:  # noqa: N802 - Spark's name
-        rows = self._batch.toArrow()
+    def _collect_as_arrow(self) -> Any:
+        rows = self._batch._collect_as_arrow()  # type: ignore[operator]
         self._action()
         return rows
 
