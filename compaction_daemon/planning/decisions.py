@@ -266,7 +266,8 @@ def pack_minor(
     if len(runs) > 1:
         first, last = runs[-2:]
         cut = _even_cut(range(first.start, last.stop), sizes, target)
-        if cut is not None and times[last.stop - 1] - min(oldest[cut : last.stop]) <= span_ms:
+        # The first run only loses files, so it keeps to the span.
+        if cut is not None and cut < first.stop and times[last.stop - 1] - min(oldest[cut : last.stop]) <= span_ms:
             runs[-2:] = [range(first.start, cut), range(cut, last.stop)]
     return runs
 

@@ -289,7 +289,7 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
 def _bounded_columns(schema: pa.Schema) -> tuple[str, ...]:
     """The columns of a file that have statistics in it: all but floating numbers.
 
-    Arrow leaves NaN out of their bounds. For Spark it is above all numbers, so Spark would skip row groups that have it.
+    Arrow leaves NaN out of their bounds. Spark puts it above all numbers, and would skip row groups that have it.
     """
     return tuple(name for name, kind in parquet_types(schema) if not pt.is_floating(kind))
 

@@ -229,7 +229,7 @@ public class Catalog implements StagingTableCatalog {
 
   /** A table of the catalog, at the newest version or at one of the past. */
   public static class PathTable implements Table, SupportsRead, SupportsWrite, TruncatableTable {
-    private final Map found;
+    final Map found;
     private final Map options;
     private final StructType schema;
 
@@ -338,7 +338,9 @@ public class Catalog implements StagingTableCatalog {
     }
 
     public void abortStagedChanges() {
-      catalog.dropTable(identifier);
+      HashMap made = new HashMap();
+      made.put("made", found.get("made"));
+      catalog.ask("undo", identifier, made);
     }
   }
 
@@ -352,6 +354,9 @@ public class Catalog implements StagingTableCatalog {
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       isWritten = true;
+      if (info.options().containsKey("where") || "dynamic".equals(info.options().get("partitionOverwriteMode"))) {
+        DefaultSource.refuse("ReplacePart");
+      }
       return ((Writing) super.newWriteBuilder(info)).truncate();
     }
 

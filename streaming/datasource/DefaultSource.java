@@ -70,10 +70,15 @@ public class DefaultSource
       super(message);
     }
 
-    /** The error's code, which is the first word of its text. */
+    /** One of Spark's own, whose message is a text: Spark raises an error of its own for a condition that it misses. */
     public String getCondition() {
-      int end = getMessage().indexOf(':');
-      return end > 0 && getMessage().startsWith("TIDELOG_") ? getMessage().substring(0, end) : "TIDELOG";
+      return "_LEGACY_ERROR_USER_RAISED_EXCEPTION";
+    }
+
+    public Map getMessageParameters() {
+      HashMap parameters = new HashMap();
+      parameters.put("errorMessage", getMessage());
+      return parameters;
     }
 
     /** What handlers in SQL scripts can ask for: that the error comes from what lies outside of the database. */

@@ -163,6 +163,11 @@ public class RowChanges extends SparkStrategy {
     if (text == null) {
       return false;
     }
+    Integer start = (Integer) valueOf(plan.origin().startIndex());
+    Integer stop = (Integer) valueOf(plan.origin().stopIndex());
+    if (start != null && stop != null) {
+      text = text.substring(start.intValue(), stop.intValue() + 1); // of a script
+    }
     LogicalPlan parsed;
     try {
       parsed = SparkSession.active().sessionState().sqlParser().parsePlan(text);
@@ -170,7 +175,6 @@ public class RowChanges extends SparkStrategy {
       parsed = null;
     }
     if (!(parsed instanceof AddColumns)) {
-      // A part of a script.
       return text.matches("(?is).*\\b(FIRST|AFTER)\\b.*");
     }
     List columns = CollectionConverters.asJava(((AddColumns) parsed).columnsToAdd());
@@ -393,8 +397,13 @@ public class RowChanges extends SparkStrategy {
 
   /** Whether the source of a MERGE reads the table that it changes. */
   public static boolean reads(LogicalPlan plan) {
-    Object path = pathOf(relationOf(((MergeIntoTable) plan).targetTable()));
-    List leaves = CollectionConverters.asJava(((MergeIntoTable) plan).sourceTable().collectLeaves());
+    return readsPath(((MergeIntoTable) plan).sourceTable(), pathOf(relationOf(((MergeIntoTable) plan).targetTable())));
+  }
+
+  /** Whether a query reads the table at a path. */
+  public static boolean readsPath(LogicalPlan plan, String path) {
+    path = plain(path);
+    List leaves = CollectionConverters.asJava(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
       LogicalPlan leaf = (LogicalPlan) leaves.get(i);
       if (leaf instanceof InMemoryRelation) {
@@ -407,9 +416,12 @@ public class RowChanges extends SparkStrategy {
     return false;
   }
 
-  private static Object pathOf(LogicalPlan relation) {
+  private static String pathOf(LogicalPlan relation) {
     Map options = optionsOf(relation);
-    String path = options == null ? null : (String) options.get("path");
+    return options == null ? null : plain((String) options.get("path"));
+  }
+
+  private static String plain(String path) {
     return path != null && path.startsWith("file:/") ? "/" + path.substring(5).replaceFirst("^/+", "") : path;
   }
 

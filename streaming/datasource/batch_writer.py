@@ -131,7 +131,8 @@ class BatchWriter(DataSourceArrowWriter):
         else:
             transaction.require_row_changes()
             with transaction.working():
-                transaction.stage(self._overwrite(transaction.writer).staged(transaction.state, *parts) or _NOTHING)
+                staged = self._overwrite(transaction.writer).staged(transaction.state, *parts) or _NOTHING
+                transaction.stage(replace(staged, sees_all=self._options.reads_table))
         return transaction.note(transactions=[] if self._progress is None else [self._progress])
 
     def _begin(self) -> Transaction:

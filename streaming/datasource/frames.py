@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -294,15 +294,18 @@ def write(
     *,
     partition_by: Sequence[str] | None = None,
     properties: Mapping[str, str] | None = None,
+    reads_table: Callable[[str], bool] = lambda _: False,
 ) -> None:
     """Write a frame in one commit, with the options of `df.write`. `mode` is Spark's SaveMode as Java names it.
 
-    A new table gets the properties.
+    A new table gets the properties. `reads_table` says whether the frame reads the table at a path. Rows that replace
+    those that they were computed from are in conflict with other changes of rows.
 
     Raises the errors of `BatchWriter`, and TableExistsError for a mode that makes a table.
     """
     options = parse_write(raw_options, overwrite=mode == _OVERWRITE)
     options = replace(options, is_new=mode in {_IF_NEW, _IGNORE, _NEW_NAME}, properties=properties or {})
+    options = replace(options, reads_table=options.overwrite and reads_table(options.path))
     if partition_by is not None:
         options = replace(options, partition_by=tuple(partition_by))
     try:

@@ -16,6 +16,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from threading import Timer
@@ -266,7 +267,14 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
         data,
         partition_by=partition_by,
         properties=request.get("properties"),
+        reads_table=partial(_reads, data),
     )
+
+
+def _reads(data: DataFrame, path: str) -> bool:
+    """Whether a frame reads the table at a path by SQL or by the format."""
+    jvm: Any = data.sparkSession.sparkContext._jvm  # noqa: SLF001 - as above
+    return bool(jvm.tidelog.RowChanges.readsPath(data._jdf.queryExecution().analyzed(), path))  # noqa: SLF001 - as above
 
 
 def _replaces_partitions(spark: SparkSession, options: Mapping[str, str]) -> bool:

@@ -10,7 +10,8 @@ A name without a path is below `spark.sql.catalog.tidelog.warehouse`. The settin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableNotFoundError
@@ -78,6 +79,10 @@ _REFUSED = {
     ),
     "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
     "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
+    "ReplacePart": (
+        "where and partitionOverwriteMode do not fit REPLACE TABLE, which replaces all rows",
+        "leave them out, or use writeTo(...).overwritePartitions(), or INSERT INTO ... REPLACE WHERE",
+    ),
     "UpdateColumnComment": ("a change of a column's comment is not supported", _CHANGES),
     "UpdateColumnDefaultValue": ("a change of a column's default is not supported", "name the value in each INSERT"),
     "UpdateColumnNullability": ("a change of a column's nullability is not supported", _NEW_TABLE),
@@ -158,6 +163,7 @@ def _described(
     return json.dumps(
         {
             "name": path,
+            "made": [table.id, snapshot.version],
             "schema": json.dumps(schema),
             "strict": json.dumps(_strict(schema, snapshot.schema)),
             "partitions": list(snapshot.partition_by),
@@ -294,10 +300,21 @@ def _replace(request: Request, _: Any) -> str:
 
 def _is_replaceable(table: pa.Schema, wanted: pa.Schema) -> bool:
     """Whether the columns are the same. Comments, and what cannot be null, may stay: a SELECT does not say."""
-    return _nullable(table).equals(_nullable(wanted)) and all(
+    old_columns, new_columns = (
+        _loose(spark_versions.columns_from_arrow(schema).jsonValue()) for schema in (table, wanted)
+    )
+    return old_columns == new_columns and all(
         (new.nullable or not old.nullable) and (new.metadata or {}).items() <= (old.metadata or {}).items()
         for new, old in zip(wanted, table, strict=True)
     )
+
+
+def _loose(kind: Any) -> Any:
+    """A type of Spark's, as JSON, all of whose parts can be null."""
+    if isinstance(kind, dict):
+        flags = {"nullable", "containsNull", "valueContainsNull"}
+        return {key: key in flags or _loose(part) for key, part in kind.items() if key != "metadata"}
+    return [_loose(part) for part in kind] if isinstance(kind, list) else kind
 
 
 def _create_named(request: Request, _: Any) -> None:
@@ -339,12 +356,28 @@ def require_plain(schema: StructType) -> None:
     """Raise SchemaMismatchError for a type that would lose its length or collation in a table."""
     for field in schema:
         name = field.dataType.simpleString()
-        if "char(" in name or "collate " in name:
+        if any("char(" in text or "collate " in text for text in _leaf_types(field.dataType)):
             raise SchemaMismatchError(
                 f"column {field.name!r} cannot have the type {name}: a table keeps neither a length nor a collation",
                 advice="use STRING",
                 column=field.name,
             )
+
+
+def _leaf_types(kind: DataType) -> Iterator[str]:
+    """The names of the types that a type consists of."""
+    parts = [kind]
+    if isinstance(kind, StructType):
+        parts = [field.dataType for field in kind]
+    elif isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        parts = [kind.keyType, kind.valueType]
+    for part in parts:
+        if part is kind:
+            yield kind.simpleString()
+        else:
+            yield from _leaf_types(part)
 
 
 def _arrow(schema: StructType) -> pa.Schema:
@@ -401,6 +434,15 @@ def _drop(request: Request, _: Any) -> bool:
     return True
 
 
+def _undo(request: Request, _: Any) -> None:
+    """Drop the table of a CREATE TABLE ... AS SELECT that failed, unless somebody else has used it meanwhile."""
+    path, storage_options = _place(request)
+    with suppress(TableNotFoundError):
+        table = TableReader.open(path, storage_options=storage_options)
+        if [table.id, table.version] == request["made"]:
+            Table.drop(path, storage_options=storage_options)
+
+
 def _truncate(request: Request, _: Any) -> None:
     if request.get("partition"):
         raise ConfigurationError("TRUNCATE TABLE ... PARTITION is not supported", advice="use DELETE FROM ... WHERE")
@@ -421,4 +463,5 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "refused": _refused,
     "drop": _drop,
     "truncate": _truncate,
+    "undo": _undo,
 }

@@ -29,6 +29,7 @@ class WriteOptions:
     """The parsed options of a batch write; for `idempotency_key` see Table.insert.
 
     `is_new` says that the write makes the table, and fails if there is one. A new table gets the properties.
+    `reads_table` says that the rows come from the table itself.
     """
 
     path: str
@@ -40,6 +41,7 @@ class WriteOptions:
     storage_options: Mapping[str, str] = field(repr=False)
     is_new: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    reads_table: bool = False
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

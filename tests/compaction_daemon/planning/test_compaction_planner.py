@@ -52,6 +52,8 @@ def test_the_last_two_groups_share_their_files_unless_one_would_be_small(monkeyp
     assert lengths([File(100, at=at) for at in range(36)]) == [10, 10, 8, 8]
     assert lengths([File(0, at=at) for at in (0, 0, DAY_MS + 1, DAY_MS + 1)]) == [2, 2]
     assert lengths([File(100, at=0)] * 10 + [File(100, at=DAY_MS + 1)] * 6) == [10, 6], "they are a day apart"
+    two_days = [File(350, at=0), File(350, at=0), *(File(size, at=2 * DAY_MS) for size in (100, 375, 375))]
+    assert lengths(two_days) == [2, 3], "the first three would be two days apart"
     few_large = [File(400, at=0), File(400, at=1), *(File(100, at=at) for at in range(2, 10))]
     assert lengths(few_large) == [2, 8]
     monkeypatch.setattr(decisions, "MAX_GROUP_FILES", 6)

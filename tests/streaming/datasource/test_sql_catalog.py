@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -17,6 +21,8 @@ from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import register, sql
+from tidelog.streaming.datasource import frames
+from tidelog.streaming.executors.tasks import run_on_rows
 from tidelog.streaming.spark_versions import INSTALLED
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
@@ -267,10 +273,10 @@ def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, stat
 
 
 @pytest.mark.oldest
-def test_an_error_has_its_code(spark: SparkSession, table: Table) -> None:
+def test_an_error_has_its_text_and_a_state(spark: SparkSession, table: Table) -> None:
     with pytest.raises(IllegalArgumentException, match="DROP COLUMN is not supported") as caught:
         spark.sql(f"ALTER TABLE tidelog.`{table.path}` DROP COLUMN part")
-    assert caught.value.getCondition() == "TIDELOG_CONFIGURATION"
+    assert str(caught.value.getMessage()).startswith("TIDELOG_CONFIGURATION: ALTER TABLE ... DROP COLUMN is not")
     assert caught.value.getSqlState()  # a handler in a script looks for it
 
 
@@ -292,9 +298,78 @@ def test_a_table_is_replaced_by_rows_of_the_same_kind(spark: SparkSession, tmp_p
     with pytest.raises(PySparkException, match="the disk is full"):
         spark.sql(f"CREATE OR REPLACE TABLE {name} PARTITIONED BY (part) AS {failing}")
     assert numbers_in(table.path) == [1]
+    with pytest.raises(PySparkException, match="where and partitionOverwriteMode do not fit REPLACE TABLE"):
+        one.writeTo(name).using("tidelog").partitionedBy(col("part")).option(
+            "partitionOverwriteMode", "dynamic"
+        ).replace()
     spark.sql(f"REPLACE TABLE {name} (n BIGINT, part STRING) PARTITIONED BY (part)")
     assert numbers_in(table.path) == []
     assert table.refresh().version == before + 4
+
+
+@contextmanager
+def beside_a_write(action: Callable[[], object]) -> Iterator[None]:
+    """Do something once the rows of a statement are written, before its commit."""
+
+    def run(*arguments: Any) -> Any:
+        try:
+            return run_on_rows(*arguments)
+        finally:
+            action()
+
+    with mock.patch.object(frames, "run_on_rows", run):
+        yield
+
+
+@pytest.mark.parametrize("statement", ["CREATE OR REPLACE TABLE {0} AS", "INSERT OVERWRITE {0}"])
+@pytest.mark.parametrize("source", ["{0}", "(SELECT * FROM {0} WHERE n < 9)", "rows_of_it"])
+def test_rows_that_replace_their_own_table_lose_to_an_append(
+    spark: SparkSession, table: Table, statement: str, source: str
+) -> None:
+    """They were computed without the appended row, and would remove it."""
+    name = f"tidelog.`{table.path}`"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW rows_of_it USING tidelog OPTIONS (path '{table.path}')")
+    text = f"{statement} SELECT n + 10 AS n, part FROM {source}".format(name)
+    with (
+        beside_a_write(lambda: Table.open(table.path).insert([{"n": 7, "part": "c"}])),
+        pytest.raises(PySparkException, match=r"TIDELOG_CONCURRENT_APPEND: .* run the operation again"),
+    ):
+        spark.sql(text)
+    assert numbers_in(table.path) == [0, 1, 2, 3, 7]
+    spark.sql(text)
+    assert len(numbers_in(table.path)) == 5
+    with beside_a_write(lambda: Table.open(table.path).insert([{"n": 8, "part": "c"}])):
+        spark.sql(f"INSERT OVERWRITE {name} SELECT 1L, 'a'")
+    assert numbers_in(table.path) == [1]
+
+
+def test_a_new_table_that_somebody_else_has_filled_stays(spark: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/new"
+    failing = f"CREATE TABLE tidelog.`{path}` AS SELECT if(id > 1, raise_error('the disk is full'), id) n FROM range(3)"
+    with (
+        beside_a_write(lambda: Table.open(path).insert([{"n": 7}])),
+        pytest.raises(PySparkException, match="the disk is full"),
+    ):
+        spark.sql(failing)
+    assert numbers_in(path) == [7]
+    Table.drop(path)
+    with pytest.raises(PySparkException, match="the disk is full"):
+        spark.sql(failing)
+    with pytest.raises(TableNotFoundError):
+        Table.open(path)
+
+
+def test_replaced_columns_are_compared_without_what_a_query_does_not_say(spark: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/strict"
+    element = pa.field("element", pa.int32(), nullable=False)
+    Table.create(path, pa.schema([("a", pa.list_(element)), ("collate x", pa.struct([("char(1)", pa.int64())]))]))
+    columns = "array(1) a, named_struct('char(1)', 2L) `collate x`"
+    spark.sql(f"CREATE OR REPLACE TABLE tidelog.`{path}` AS SELECT {columns}")
+    assert Table.open(path).scan().to_arrow()["a"].to_pylist() == [[1]]
+    with pytest.raises(PySparkException, match="REPLACE TABLE with other columns"):
+        spark.sql(f"CREATE OR REPLACE TABLE tidelog.`{path}` AS SELECT array(1L) a, named_struct('char(1)', 2L) `x`")
+    with pytest.raises(PySparkException, match=r"cannot have the type array<varchar\(3\)>"):
+        spark.sql(f"CREATE TABLE tidelog.`{path}2` (a ARRAY<VARCHAR(3)>)")
 
 
 @pytest.mark.oldest
