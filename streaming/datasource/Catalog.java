@@ -354,7 +354,8 @@ public class Catalog implements StagingTableCatalog {
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       isWritten = true;
-      if (info.options().containsKey("where") || "dynamic".equals(info.options().get("partitionOverwriteMode"))) {
+      String mode = info.options().get("partitionOverwriteMode");
+      if (info.options().containsKey("where") || "dynamic".equalsIgnoreCase(mode)) {
         DefaultSource.refuse("ReplacePart");
       }
       return ((Writing) super.newWriteBuilder(info)).truncate();
