@@ -349,10 +349,8 @@ def _bounds(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
     """The least and the greatest of values that are not all null; NaN if there is nothing else."""
     if pt.is_floating(values.type) and not values.null_count:
         numbers = values.to_numpy()
-        low, high = (
-            numbers.min(),
-            numbers.max(),
-        )  # NaN if there is one; Arrow leaves it out, and takes ten times as long
+        # NaN if there is one. Arrow leaves it out, and takes ten times as long.
+        low, high = numbers.min(), numbers.max()
         if not np.isnan(low):
             return pa.scalar(low, values.type), pa.scalar(high, values.type)
     # A dictionary can have values that no row has.

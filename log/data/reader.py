@@ -32,7 +32,8 @@ BATCH_ROWS = 2**17
 _MANY_ROWS = 2**16
 # Arrow reads no batch with more than 2 GB of text within lists, maps or structs, so a batch of these has fewer rows.
 _NESTED_ROWS = 2**16
-# Of long rows a batch has fewer, so that it takes about so much memory by the footer, which counts codes, not texts.
+# A batch of long rows has fewer of them, so that it takes about this much memory. It is an estimate from the footer: a
+# text that repeats counts once there.
 _BATCH_BYTES = 2**27
 MAX_ROWS_PER_BYTE = 2**14
 """A data file holds no more. A column of nulls, as Arrow or Spark write it, has about 500 rows per byte."""

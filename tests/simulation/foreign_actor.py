@@ -16,7 +16,8 @@ from tests.simulation.scenario import HOUR_MS
 if TYPE_CHECKING:
     from tests.simulation.actors import Actor
 
-# Nothing in the log tells another engine that it slept for too long, so it must be faster than clean-ups wait.
+# A clean-up deletes uncommitted files that are old enough. The log cannot stop another engine that slept longer than
+# that, so this one never takes as long.
 _LONGEST_MS = 12 * HOUR_MS
 # Those that a table still takes afterwards, and that need no older version's files.
 _KINDS = (

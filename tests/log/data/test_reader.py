@@ -94,7 +94,7 @@ def test_batches_of_long_rows_have_fewer_rows(tmp_path: Path, monkeypatch: pytes
 
 
 def test_nested_text_that_is_too_long_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow refuses batches with 2 GB of it, but only when it comes to them."""
+    """Arrow raises for a batch with 2 GB of it, after it has returned the batches before."""
     rows = pa.table({"t": [[str(number)] for number in range(100_000)]})
     pq.write_table(rows, tmp_path / "nested.parquet", row_group_size=30_000)
     store, file = LocalStore(str(tmp_path)), DataFile("nested.parquet", {}, None)
