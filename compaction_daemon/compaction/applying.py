@@ -179,6 +179,18 @@ class _Run:
         self._rewrite = partial(
             rewrite, writer, snapshot.schema, now_ms=now_ms, version=version, table_clusters_by=clusters_by
         )
+        if conduct.executor is None:
+            self._rewrite = partial(self._rewrite, threads=self._readers_of_a_group)
+
+    def _readers_of_a_group(self) -> int:
+        """How many threads of this process may read files of one group at the moment.
+
+        On a disk, groups that are rewritten side by side share the cores. With more threads they would only take the
+        cores from each other. In an object store a reader mostly waits.
+        """
+        store = self._table.store
+        waits = store.small_reads_at_once > 1
+        return store.reads_at_once if waits else max(1, store.reads_at_once // max(1, len(self._running)))
 
     def committed(self) -> CompactionReport:
         """Rewrite and commit all groups."""

@@ -19,7 +19,7 @@ from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, read_batches, read_coded_batches, read_footer
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.statistics import num_records
-from tidelog.log.read.read_ahead import read_ahead
+from tidelog.log.read.read_ahead import Threads, read_ahead
 from tidelog.log.storage import Store
 
 NarrowArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
@@ -49,9 +49,15 @@ def hashed(batch: pa.RecordBatch) -> HashedRows:
 class Inputs:
     """The files of a group. A file without live rows is not read; nor is one whose footer is not needed yet."""
 
-    def __init__(self, store: Store, adds: Sequence[AddFile], schema: pa.Schema) -> None:
-        """`schema` has the table's columns but for the partition columns."""
+    def __init__(
+        self, store: Store, adds: Sequence[AddFile], schema: pa.Schema, threads: Threads | None = None
+    ) -> None:
+        """`schema` has the table's columns but for the partition columns.
+
+        `threads` are those that may read at a time, by default as many as the store is worth.
+        """
         self.store = store
+        self.threads = threads or store.reads_at_once
         self.adds = adds
         self.schema = schema
         self._footers: list[pq.FileMetaData | None] = [None] * len(adds)
@@ -94,7 +100,7 @@ class Inputs:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All live rows, in order. Text that has codes in a file keeps them. Raises what `rows` raises."""
         readings = [partial(self._batches_of, number) for number in self._with_rows]
-        return read_ahead(readings, self.store.reads_at_once)
+        return read_ahead(readings, self.threads)
 
     def rows(self) -> Iterator[HashedRows]:
         """All live rows with their hashes, in order.
@@ -104,13 +110,13 @@ class Inputs:
         readings: list[Callable[[], Iterator[HashedRows]]] = [
             partial(self._rows_of, number) for number in self._with_rows
         ]
-        return read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+        return read_ahead(readings, self.threads, queued_bytes=HASHED_BYTES)
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all live rows, in order."""
         schema = pa.schema([self.schema.field(name) for name in names])
         readings = [partial(read_batches, self.store, file, schema) for file in self.files]
-        return read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+        return read_ahead(readings, self.threads, queued_bytes=HASHED_BYTES)
 
     def _rows_of(self, number: int) -> Iterator[HashedRows]:
         for batch in self._batches_of(number):

@@ -37,6 +37,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID, cube_columns
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import physical_name
+from tidelog.log.read.read_ahead import Threads
 
 
 def rewrite(
@@ -46,6 +47,7 @@ def rewrite(
     now_ms: int,
     version: int | None = None,
     table_clusters_by: Sequence[str] = (),
+    threads: Threads | None = None,
 ) -> MoveGroup:
     """Write the live rows of `group` to new files and return the verified move; nothing is committed.
 
@@ -62,7 +64,7 @@ def rewrite(
     own = [field for field in schema if field.name not in writer.metadata.partition_columns]
     # Where rows keep their ids, these are columns like the others: copied, and compared with what was written.
     data_schema = pa.schema([*own, *writer.tracked])
-    inputs = Inputs(writer.store, group.inputs, data_schema)
+    inputs = Inputs(writer.store, group.inputs, data_schema, threads)
     # The plan chose the number of outputs from sizes on disk. Splitting by the size in memory, which is larger, would
     # leave small files that every further compaction would rewrite.
     length = max(1, -(-inputs.expected_rows // max(1, group.outputs)))

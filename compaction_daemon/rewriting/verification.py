@@ -133,6 +133,7 @@ class Outputs:
 
     def __init__(self, inputs: Inputs, written: Sequence[AddFile]) -> None:
         self._store = inputs.store
+        self._threads = inputs.threads
         self._schema = inputs.schema
         self._files = [DataFile(add.path, {}, None, add.size) for add in written]
         self._footers: list[pq.FileMetaData] = [read_footer(self._store, file) for file in self._files]
@@ -145,11 +146,11 @@ class Outputs:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, in order. Text may have codes."""
-        yield from read_ahead(self._readings(self._read), self._store.reads_at_once)
+        yield from read_ahead(self._readings(self._read), self._threads)
 
     def rows(self) -> Iterator[HashedRows]:
         """All rows with their hashes, in order."""
-        yield from read_ahead(self._readings(self._hashed), self._store.reads_at_once, queued_bytes=HASHED_BYTES)
+        yield from read_ahead(self._readings(self._hashed), self._threads, queued_bytes=HASHED_BYTES)
 
     def _readings(
         self, read: Callable[[DataFile, list[int], RowsRead], Iterator[_T]]

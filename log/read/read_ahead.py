@@ -5,6 +5,9 @@ decode them, in an object store many more, because there a reader mostly waits. 
 and the consumer takes from the queue of the first file only. No thread ever waits for the consumer: once the queues
 hold enough, a thread leaves its file where it is and ends its turn, and the consumer starts a turn when there is room
 again. So a consumer that stops, or an interpreter that exits, is not held up for longer than reading one batch takes.
+
+Several readings can share the threads of a machine: then the number of threads of each is a function, which is called
+again before each turn. A reading that may have one thread only has none of its own: the consumer reads by itself.
 """
 
 from __future__ import annotations
@@ -38,17 +41,22 @@ Reading: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 """Begins to read a file. Nothing is opened before the first batch is asked for."""
 
 
+Threads: TypeAlias = int | Callable[[], int]
+"""How many threads may read at the moment."""
+
+
 def read_ahead(
-    files: Iterable[Reading], threads: int, *, queued_bytes: int | None = None
+    files: Iterable[Reading], threads: Threads, *, queued_bytes: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
     """The batches of all `files`, in order, read by up to `threads` threads. Anything with `nbytes` can be a batch.
 
-    An error is raised in its place: after the batches before it, and before those of later files. A single file is read
-    by the caller's own thread. When the iterator is exhausted or closed, no thread is left and all files are closed.
+    If `threads` is a function, it is called from several threads. An error is raised in its place: after the batches
+    before it, and before those of later files. A single file is read by the caller's own thread. When the iterator is
+    exhausted or closed, no thread is left and all files are closed.
     """
     rest = iter(files)
     first = list(islice(rest, 2))
-    if threads <= 1 or len(first) <= 1:
+    if len(first) <= 1 or (not callable(threads) and threads <= 1):
         for file in chain(first, rest):
             yield from file()
         return
@@ -73,11 +81,13 @@ class _File:
 class _Readers:
     """The files in order, the first of which is the consumer's, and the threads. `_changed` guards all of it."""
 
-    def __init__(self, files: Iterator[Reading], threads: int, queued_bytes: int | None = None) -> None:
+    def __init__(self, files: Iterator[Reading], threads: Threads, queued_bytes: int | None = None) -> None:
         self._waiting = files
         self._queued_bytes = queued_bytes or QUEUED_BYTES
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "tidelog-read-ahead")
+        # A pool starts a thread only if none of its threads is free, so that as many are started as turns are taken.
+        most = FILES_AHEAD if callable(threads) else threads
+        self._pool = ThreadPoolExecutor(most, "tidelog-read-ahead")
         self._changed = Condition()
         self._files: deque[_File] = deque()
         self._turns = 0
@@ -115,33 +125,37 @@ class _Readers:
         while True:
             if not self._files:
                 self._start_turns()
-                if not self._files and not self._turns:
-                    return None
-            if not self._files:
-                # All threads are between two files, and one of them may begin the next.
-                self._changed.wait()
-                continue
-            first = self._files[0]
-            if first.queue:
+            first = self._files[0] if self._files else None
+            if first is not None and first.queue:
                 batch = first.queue.popleft()
                 self._held_bytes -= _held_bytes(batch)
                 return batch
-            if first.error is not None:
+            if first is not None and first.error is not None:
                 error, first.error = first.error, None
                 try:
                     raise error
                 finally:
                     del error  # its traceback has this frame, and a cycle would keep the file's memory for a while
-            if first.ended:
+            if first is not None and first.ended:
                 self._files.popleft()
                 self._start_turns()
-            else:
+            elif self._turns:
+                # One of the threads reads the first file, or is between two files and may begin it.
                 self._changed.wait()
+            elif file := self._next_file():
+                self._read(file)
+                file.busy = False
+            else:
+                return None
 
     def _start_turns(self) -> None:
-        while self._turns < self._threads and (file := self._next_file()):
+        while self._turns < self._most_turns() and (file := self._next_file()):
             self._turns += 1
             self._pool.submit(self._turn, file)
+
+    def _most_turns(self) -> int:
+        threads = self._threads() if callable(self._threads) else self._threads
+        return threads if threads > 1 else 0
 
     def _turn(self, file: _File | None) -> None:
         """Read files until there is no room, or nothing to read."""
@@ -149,28 +163,32 @@ class _Readers:
         while file is not None:
             self._fill(file)
             with self._changed:
-                file = self._next_file()
+                file = self._next_file() if self._turns <= self._most_turns() else None
                 self._turns -= file is None
                 self._changed.notify()
 
     def _fill(self, file: _File) -> None:
         """Read batches of a file until there is no room or it ends."""
         while file.busy:
-            batch = error = None
-            try:
-                batch = next(file.batches, None)
-            except BaseException as raised:  # noqa: BLE001 - the consumer raises it
-                error = raised
-            with self._changed:
-                if batch is None:
-                    file.ended, file.error, file.busy = True, error, False
-                    if error is not None:
-                        self._waiting = iter(())  # the consumer will not come to any later file
-                else:
-                    file.queue.append(batch)
-                    self._held_bytes += _held_bytes(batch)
-                    file.busy = self._has_room(file)
-                self._changed.notify()
+            self._read(file)
+
+    def _read(self, file: _File) -> None:
+        """Read the next batch of a file, which is busy as long as there is room for another one."""
+        batch = error = None
+        try:
+            batch = next(file.batches, None)
+        except BaseException as raised:  # noqa: BLE001 - the consumer raises it
+            error = raised
+        with self._changed:
+            if batch is None:
+                file.ended, file.error, file.busy = True, error, False
+                if error is not None:
+                    self._waiting = iter(())  # the consumer will not come to any later file
+            else:
+                file.queue.append(batch)
+                self._held_bytes += _held_bytes(batch)
+                file.busy = self._has_room(file)
+            self._changed.notify()
 
     def _next_file(self) -> _File | None:
         """The first file that can be read on, or the next one that waits; None if there is none, or no room."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.log.support import live_files, memory_store, new_table
 from tidelog.log import Table
@@ -68,6 +71,7 @@ class Files:
         self.rows = rows
         self.begun: list[int] = []
         self.read: list[tuple[int, int]] = []
+        self.readers: list[int] = []
         self.closed: list[int] = []
         self.held = {number: threading.Event() for number in range(len(counts))}
         for event in self.held.values():
@@ -83,6 +87,7 @@ class Files:
             for position in range(self.counts[number]):
                 assert self.held[number].wait(WAIT_S)
                 self.read.append((number, position))
+                self.readers.append(threading.get_ident())
                 yield batch(*[number * 1000 + position] * self.rows)
             if number in self.errors:
                 raise self.errors[number]
@@ -395,3 +400,72 @@ def test_threads_between_two_files_are_not_the_end(monkeypatch: pytest.MonkeyPat
     finally:
         goes_on.set()
     assert values(iter([*first, *rest])) == [0, 1, 2, 3]
+
+
+# --- a number of threads that changes --------------------------------------------------------------------------------
+
+
+def all_values(counts: list[int]) -> list[int]:
+    return [number * 1000 + position for number, count in enumerate(counts) for position in range(count)]
+
+
+def test_a_reading_with_one_thread_has_none_of_its_own() -> None:
+    files = Files([2] * FILES)
+    reading = read_ahead(files, lambda: 1)
+    for number in range(FILES):
+        assert values(iter([next(reading), next(reading)])) == [number * 1000, number * 1000 + 1]
+        assert files.begun == [*range(number + 1)]
+        assert not threads()
+    assert list(reading) == []
+
+
+def test_a_reading_takes_the_threads_of_one_that_has_ended() -> None:
+    files, share = Files([1] * FILES), 1
+    reading = read_ahead(files, lambda: share)
+    first = [next(reading), next(reading)]
+    share = THREADS
+    assert values(iter([*first, *reading])) == all_values(files.counts)
+    assert set(files.readers[:2]) == {threading.get_ident()}
+    assert threading.get_ident() not in files.readers[2:]
+
+
+def test_a_thread_ends_its_turn_when_others_need_the_core() -> None:
+    files, share = Files([1] * FILES), THREADS
+    for number in range(THREADS):
+        files.held[number].clear()
+    found: list[int] = []
+    consumer = threading.Thread(target=lambda: found.extend(values(read_ahead(files, lambda: share))))
+    consumer.start()
+    while len(files.begun) < THREADS:
+        assert consumer.is_alive()
+    share = 1
+    for number in range(THREADS):
+        files.held[number].set()
+    consumer.join(WAIT_S)
+    assert found == all_values(files.counts)
+    assert set(files.readers[THREADS:]) == {consumer.ident}
+
+
+@given(
+    counts=st.lists(st.integers(0, 3), min_size=2, max_size=8),
+    shares=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    broken=st.none() | st.integers(0, 7),
+    queued_bytes=st.sampled_from([1, 2**11, 2**27]),
+)
+def test_any_numbers_of_threads_give_the_same_batches(
+    counts: list[int], shares: list[int], broken: int | None, queued_bytes: int
+) -> None:
+    files, turns = Files(counts), itertools.cycle(shares)
+    last = len(counts) if broken is None or broken >= len(counts) else broken
+    if last < len(counts):
+        files.errors[last] = ValueError(f"file {last}")
+    found: list[int] = []
+    error = None
+    try:
+        collect(read_ahead(files, lambda: next(turns), queued_bytes=queued_bytes), found)
+    except ValueError as raised:
+        error = str(raised)
+    # The rows before the error are read, also those of the file that is broken.
+    assert found == all_values(counts[: last + 1])
+    assert error == (None if last == len(counts) else f"file {last}")
+    assert not threads()
