@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +42,10 @@ MAX_ROWS_PER_BYTE = 2**14
 _MAX_CODE_BYTES = 3
 # A few bytes of a file can name a long text 131,072 times.
 _DECODED_BYTES = 2**27
+# Writers cut bounds of texts to this many bytes (arrow-rs) or leave longer ones out.
+_CUT_BYTES = 64
+# Writers give up the dictionary of a column once it has about this many bytes, and write further values plainly.
+_DICTIONARY_BYTES = 2**20
 # A row group up to this size is fetched at once from a store in which a reader mostly waits; writers make them 128 MB.
 _GATHERED_BYTES = 2**27
 # A request takes about as long as transferring some MB. Several such files can be in memory at once.
@@ -247,7 +252,13 @@ def _parquet_file(
     metadata = parquet.metadata
     groups = [*range(metadata.num_row_groups)] if wanted is None else [*wanted]
     special: dict[str, Any] = {}
-    if texts := _coded_columns(parquet, 0 if coded else _MANY_ROWS):
+
+    def longest_code(name: str, group: int) -> int:
+        with pq.ParquetFile(source, metadata=metadata, **options, read_dictionary=[name]) as other:
+            batch = next(other.iter_batches(batch_size=1, row_groups=[group], columns=[name], use_threads=False))
+            return _longest(batch.column(0))
+
+    if texts := _coded_columns(parquet, 0 if coded else _MANY_ROWS, longest_code):
         special["read_dictionary"] = texts
     if waits and all(_size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups):
         special["pre_buffer"] = True
@@ -275,36 +286,69 @@ def _size_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
 
 
-def _coded_columns(parquet: pq.ParquetFile, rows: int) -> list[str]:
-    """The text columns of a file with at least that many rows that have a code for each value and few distinct values.
+def _coded_columns(parquet: pq.ParquetFile, rows: int, longest_code: Callable[[str, int], int]) -> list[str]:
+    """The columns to decode by their distinct values.
 
-    Decoding the distinct values once takes half the time. For other columns it takes several times as long, and the
-    footer does not say which ones have codes only. But a code takes fewer bytes than a text with its length.
+    In a file with at least so many rows, these are the texts that have a code for each value and few distinct values.
+    Decoding these once takes half the time. For other columns it takes several times as long, and the footer does not
+    say which ones have codes only. But a code takes fewer bytes than a text with its length.
+
+    In any file, these are the texts and bytes that could be too large for memory as a batch of values.
+    `longest_code` looks up the longest value that has a code in a row group.
     """
-    metadata, schema = parquet.metadata, parquet.schema_arrow
-    texts = {field.name for field in schema if pt.is_string(field.type)} if metadata.num_rows >= rows else set()
-    if not texts or len(schema.names) != metadata.num_columns:
-        return []  # with nested columns, a column's number is not the field's
+    metadata, schema = parquet.metadata, parquet.schema
+    kinds = {field.name: field.type for field in parquet.schema_arrow}
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    return [
-        name
-        for index, name in enumerate(schema.names)
-        if name in texts
-        and all(
-            (chunk := group.column(index)).has_dictionary_page
-            and chunk.total_uncompressed_size <= _MAX_CODE_BYTES * chunk.num_values
-            for group in groups
-        )
-    ]
+    found = []
+    for number in range(metadata.num_columns):
+        name = schema.column(number).path  # that of a nested field is no column's name, or not of text
+        kind = kinds.get(name)
+        if kind is None or not _is_text_or_bytes(kind):
+            continue
+        chunks = [group.column(number) for group in groups]
+        has_few = metadata.num_rows >= rows and pt.is_string(kind) and all(map(_has_few_texts, chunks))
+        looks = (partial(longest_code, name, index) for index in range(len(groups)))
+        if has_few or any(map(_may_be_long, chunks, looks)):
+            found.append(name)
+    return found
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    tests = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_binary, pt.is_large_binary, pt.is_binary_view)
+    return any(test(kind) for test in tests)
+
+
+def _has_few_texts(chunk: pq.ColumnChunkMetaData) -> bool:
+    is_small = chunk.total_uncompressed_size <= _MAX_CODE_BYTES * chunk.num_values
+    return bool(chunk.has_dictionary_page and is_small)
+
+
+def _may_be_long(chunk: pq.ColumnChunkMetaData, longest_code: Callable[[], int]) -> bool:
+    """Whether a batch of the values of a row group may take more than `_DECODED_BYTES`, since codes repeat long values.
+
+    The bounds of a column do not say how long its longest value is, but a column of long values has long bounds, or
+    none, since writers leave long ones out or cut them.
+    """
+    rows, size = min(chunk.num_values, BATCH_ROWS), chunk.total_uncompressed_size
+    if not chunk.has_dictionary_page or rows * size <= _DECODED_BYTES:
+        return False
+    statistics = chunk.statistics
+    bounds = (statistics.min_raw, statistics.max_raw) if statistics and statistics.has_min_max else None
+    if bounds and max(map(len, bounds)) < _CUT_BYTES:
+        return False
+    return bool(size <= _DICTIONARY_BYTES or rows * longest_code() > _DECODED_BYTES)
+
+
+def _longest(values: pa.DictionaryArray) -> int:
+    return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 1)
 
 
 def _decodable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in slices with so few rows that the text of their codes is at most _DECODED_BYTES in each column."""
     rows = batch.num_rows
     for column in batch.columns:
-        if pt.is_dictionary(column.type) and pt.is_string(column.type.value_type):
-            longest = pc.max(pc.binary_length(column.dictionary)).as_py() or 1
-            rows = min(rows, max(1, _DECODED_BYTES // longest))
+        if pt.is_dictionary(column.type) and len(column.dictionary):
+            rows = min(rows, max(1, _DECODED_BYTES // _longest(column)))
     for start in range(0, batch.num_rows, max(1, rows)):
         yield batch.slice(start, rows)
 

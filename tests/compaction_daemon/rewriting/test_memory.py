@@ -29,6 +29,8 @@ KINDS = 5
 OUTPUT_FILES = 22
 CASES = ("minor", "hilbert", "sort")
 READERS = 2
+# Rows that share a text, which takes 100 MB if it is written out.
+SHARING_ROWS, SHARED_BYTES = 10_000, 10_000
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +108,29 @@ def test_no_more_rows_than_one_output_has_are_held(case: str, size: int, tmp_pat
     in_hand = READERS * reader.BATCH_ROWS * rows(0).nbytes // FILE_ROWS
     assert in_hand < output_bytes / 20, "the test itself"
     assert held < pool.max_memory() < output_bytes + in_hand
+
+
+def group_with_a_shared_text(path: Path, first: str) -> tuple[DataWriter, pa.Schema, PlannedGroup]:
+    """A file in which all rows have the same long text, and so a code, and one with short texts that have none."""
+    table = Table.create(str(path), pa.schema([("id", pa.int64()), ("text", pa.string())]))
+    writer = DataWriter(table.store, table.head.metadata, table.timeline.system)
+    shared = pa.table({"id": range(SHARING_ROWS), "text": ["y" * SHARED_BYTES] * SHARING_ROWS})
+    short = pa.table({"id": range(40_000), "text": [f"{number:020}" for number in range(40_000)]})
+    both = [shared, short] if first == "shared" else [short, shared]
+    adds = [writer.write_file(rows, {}, data_change=True, durable=False) for rows in both]
+    return writer, table.schema, PlannedGroup({}, tuple(adds), 1, (), "minor")
+
+
+@pytest.mark.parametrize("first", ["shared", "short"])
+def test_a_text_that_many_rows_share_is_not_written_out_at_once(
+    first: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_DECODED_BYTES", outputs.ROW_GROUP_BYTES // 4)
+    prepared = group_with_a_shared_text(tmp_path / "table", first)
+    pool = request.getfixturevalue("pool")
+    moves = rewritten(prepared)
+    assert [output.rows for output in moves.lineage.outputs] == [SHARING_ROWS + 40_000]
+    assert pool.max_memory() < SHARING_ROWS * SHARED_BYTES / 3
 
 
 @pytest.mark.full

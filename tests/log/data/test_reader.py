@@ -115,3 +115,87 @@ def test_nested_text_that_is_too_long_for_a_batch(tmp_path: Path, monkeypatch: p
     most = 0
     with pytest.raises(DataFileDamagedError, match="Nested data conversions"):
         [*reader.read_batches(store, file, rows.schema)]
+
+
+# --- long values that many rows share --------------------------------------------------------------------------------
+
+LONG = 20_000
+SHARING = 5_000
+
+
+@pytest.fixture
+def counted() -> Iterator[pa.MemoryPool]:
+    """Counts what Arrow holds, once the test sets it to be the default."""
+    before = pa.default_memory_pool()
+    yield pa.proxy_memory_pool(before)
+    pa.set_memory_pool(before)
+
+
+def _long_file(folder: Path, name: str, kind: pa.DataType, **options: Any) -> pa.Table:
+    """A file with a few long values, each in a thousand rows: 100 MB decoded, and 100 kB on disk."""
+    values = [f"{number:0{LONG}}" for number in range(SHARING // 1_000)]
+    chosen = pa.array([values[row % len(values)] for row in range(SHARING)], pa.string())
+    rows = pa.table({"k": pa.array(range(SHARING), pa.int64()), name: chosen.cast(kind)})
+    pq.write_table(rows, folder / "long.parquet", **options)
+    return rows
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store_schema": False},
+        {"store_schema": True},
+        {"store_schema": False, "dictionary_pagesize_limit": 50_000},
+        {"store_schema": False, "write_statistics": False, "row_group_size": 2_000},
+    ],
+    ids=["texts", "views", "given up", "row groups"],
+)
+def test_long_values_that_many_rows_share_are_decoded_in_parts(
+    options: dict[str, Any], coded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: pa.MemoryPool
+) -> None:
+    monkeypatch.setattr(reader, "_DECODED_BYTES", 2**21)
+    position = 0
+    rows = _long_file(tmp_path, "t", pa.string_view() if options["store_schema"] else pa.string(), **options)
+    schema = pa.schema([("k", pa.int64()), ("t", pa.string())])
+    pa.set_memory_pool(counted)
+    read = reader.read_coded_batches if coded else reader.read_batches
+    for batch in read(LocalStore(str(tmp_path)), DataFile("long.parquet", {}, None), schema):
+        expected = rows.slice(position, batch.num_rows).cast(schema)
+        assert pa.table([batch["k"], batch["t"].cast(pa.string())], schema=schema) == expected
+        position += batch.num_rows
+        del batch, expected
+    assert position == SHARING
+    # A whole batch of these rows has 100 MB.
+    assert counted.max_memory() < 20 * 2**20
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_string(), pa.large_binary(), pa.binary_view()], ids=str)
+def test_long_values_of_all_types_are_decoded_in_parts(
+    kind: pa.DataType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_DECODED_BYTES", 2**21)
+    rows = _long_file(tmp_path, "s.t", kind, store_schema=True)
+    own = pa.string() if kind == pa.large_string() else pa.binary()
+    schema = pa.schema([("k", pa.int64()), ("s.t", own)])
+    batches = [*reader.read_batches(LocalStore(str(tmp_path)), DataFile("long.parquet", {}, None), schema)]
+    assert max(batch.nbytes for batch in batches) < 2**22
+    assert pa.Table.from_batches(batches) == rows.cast(schema)
+
+
+def test_short_texts_are_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bounds say that they are short, so that no dictionary is looked at."""
+    monkeypatch.setattr(reader, "_DECODED_BYTES", 2**12)
+    opened = []
+    real = pq.ParquetFile
+
+    def parquet_file(*arguments: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(options)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", parquet_file)
+    rows = pa.table({"t": [f"text {number % 700}" for number in range(5_000)]})
+    pq.write_table(rows, tmp_path / "short.parquet", store_schema=False)
+    batches = [*reader.read_batches(LocalStore(str(tmp_path)), DataFile("short.parquet", {}, None), rows.schema)]
+    assert [batch.num_rows for batch in batches] == [5_000]
+    assert len(opened) == 1
