@@ -46,6 +46,7 @@ from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.clustering import clustering_columns
 from tidelog.log.format.statistics import num_records
 from tidelog.log.log_records import event
+from tidelog.log.read.read_ahead import SharedThreads
 from tidelog.log.system import logger
 
 if TYPE_CHECKING:
@@ -179,18 +180,10 @@ class _Run:
         self._rewrite = partial(
             rewrite, writer, snapshot.schema, now_ms=now_ms, version=version, table_clusters_by=clusters_by
         )
-        if conduct.executor is None:
-            self._rewrite = partial(self._rewrite, threads=self._readers_of_a_group)
-
-    def _readers_of_a_group(self) -> int:
-        """How many threads of this process may read files of one group at the moment.
-
-        On a disk, groups that are rewritten side by side share the cores. With more threads they would only take the
-        cores from each other. In an object store a reader mostly waits.
-        """
-        store = self._table.store
-        waits = store.small_reads_at_once > 1
-        return store.reads_at_once if waits else max(1, store.reads_at_once // max(1, len(self._running)))
+        if conduct.executor is None and table.store.small_reads_at_once <= 1:
+            # On a disk, groups that are rewritten side by side share the cores. With more threads they would only take
+            # the cores from each other. In an object store a reader mostly waits.
+            self._rewrite = partial(self._rewrite, threads=SharedThreads(table.store.reads_at_once))
 
     def committed(self) -> CompactionReport:
         """Rewrite and commit all groups."""

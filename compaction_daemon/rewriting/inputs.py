@@ -19,7 +19,7 @@ from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, read_batches, read_coded_batches, read_footer
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.statistics import num_records
-from tidelog.log.read.read_ahead import Threads, read_ahead
+from tidelog.log.read.read_ahead import SharedThreads, read_ahead
 from tidelog.log.storage import Store
 
 NarrowArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
@@ -50,11 +50,11 @@ class Inputs:
     """The files of a group. A file without live rows is not read; nor is one whose footer is not needed yet."""
 
     def __init__(
-        self, store: Store, adds: Sequence[AddFile], schema: pa.Schema, threads: Threads | None = None
+        self, store: Store, adds: Sequence[AddFile], schema: pa.Schema, threads: SharedThreads | None = None
     ) -> None:
         """`schema` has the table's columns but for the partition columns.
 
-        `threads` are those that may read at a time, by default as many as the store is worth.
+        `threads` are those that read, by default as many as the store is worth.
         """
         self.store = store
         self.threads = threads or store.reads_at_once

@@ -37,7 +37,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID, cube_columns
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import physical_name
-from tidelog.log.read.read_ahead import Threads
+from tidelog.log.read.read_ahead import SharedThreads
 
 
 def rewrite(
@@ -47,7 +47,7 @@ def rewrite(
     now_ms: int,
     version: int | None = None,
     table_clusters_by: Sequence[str] = (),
-    threads: Threads | None = None,
+    threads: SharedThreads | None = None,
 ) -> MoveGroup:
     """Write the live rows of `group` to new files and return the verified move; nothing is committed.
 

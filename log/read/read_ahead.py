@@ -6,8 +6,8 @@ and the consumer takes from the queue of the first file only. No thread ever wai
 hold enough, a thread leaves its file where it is and ends its turn, and the consumer starts a turn when there is room
 again. So a consumer that stops, or an interpreter that exits, is not held up for longer than reading one batch takes.
 
-Several readings can share the threads of a machine: then the number of threads of each is a function, which is called
-again before each turn. A reading that may have one thread only has none of its own: the consumer reads by itself.
+Several readings can share the threads of a machine (`SharedThreads`). Before each turn a reading looks how many are its
+own by now. One that has a single thread starts none: the consumer reads by itself.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from threading import Condition, get_ident
+from threading import Condition, Lock, get_ident
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -41,30 +41,51 @@ Reading: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 """Begins to read a file. Nothing is opened before the first batch is asked for."""
 
 
-Threads: TypeAlias = int | Callable[[], int]
-"""How many threads may read at the moment."""
+class SharedThreads:
+    """Threads that all readings at work share equally; each has one at least. Thread-safe."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._readings = 0
+        self._lock = Lock()
+
+    def share(self) -> int:
+        """How many threads a reading may have at the moment."""
+        return max(1, self.threads // max(1, self._readings))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Counts a reading as long as it is at work."""
+        with self._lock:
+            self._readings += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readings -= 1
 
 
 def read_ahead(
-    files: Iterable[Reading], threads: Threads, *, queued_bytes: int | None = None
+    files: Iterable[Reading], threads: int | SharedThreads, *, queued_bytes: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
     """The batches of all `files`, in order, read by up to `threads` threads. Anything with `nbytes` can be a batch.
 
-    If `threads` is a function, it is called from several threads. An error is raised in its place: after the batches
-    before it, and before those of later files. A single file is read by the caller's own thread. When the iterator is
-    exhausted or closed, no thread is left and all files are closed.
+    An error is raised in its place: after the batches before it, and before those of later files. A single file is read
+    by the caller's own thread. When the iterator is exhausted or closed, no thread is left and all files are closed.
     """
+    shared = threads if isinstance(threads, SharedThreads) else SharedThreads(threads)
     rest = iter(files)
     first = list(islice(rest, 2))
-    if len(first) <= 1 or (not callable(threads) and threads <= 1):
+    if shared.threads <= 1 or len(first) <= 1:
         for file in chain(first, rest):
             yield from file()
         return
-    readers = _Readers(chain(first, rest), threads, queued_bytes)
-    try:
-        yield from readers.batches()
-    finally:
-        readers.close()
+    with shared.reading():
+        readers = _Readers(chain(first, rest), shared, queued_bytes)
+        try:
+            yield from readers.batches()
+        finally:
+            readers.close()
 
 
 @dataclass(eq=False, slots=True)
@@ -81,13 +102,12 @@ class _File:
 class _Readers:
     """The files in order, the first of which is the consumer's, and the threads. `_changed` guards all of it."""
 
-    def __init__(self, files: Iterator[Reading], threads: Threads, queued_bytes: int | None = None) -> None:
+    def __init__(self, files: Iterator[Reading], threads: SharedThreads, queued_bytes: int | None = None) -> None:
         self._waiting = files
         self._queued_bytes = queued_bytes or QUEUED_BYTES
         self._threads = threads
-        # A pool starts a thread only if none of its threads is free, so that as many are started as turns are taken.
-        most = FILES_AHEAD if callable(threads) else threads
-        self._pool = ThreadPoolExecutor(most, "tidelog-read-ahead")
+        # It starts a thread for a turn only if none is free.
+        self._pool = ThreadPoolExecutor(threads.threads, "tidelog-read-ahead")
         self._changed = Condition()
         self._files: deque[_File] = deque()
         self._turns = 0
@@ -154,8 +174,8 @@ class _Readers:
             self._pool.submit(self._turn, file)
 
     def _most_turns(self) -> int:
-        threads = self._threads() if callable(self._threads) else self._threads
-        return threads if threads > 1 else 0
+        share = self._threads.share()
+        return share if share > 1 else 0
 
     def _turn(self, file: _File | None) -> None:
         """Read files until there is no room, or nothing to read."""

@@ -24,7 +24,7 @@ from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.errors import ConfigurationError, DataFileDamagedError, DataFileMissingError
 from tidelog.log.read import read_ahead as module
-from tidelog.log.read.read_ahead import FILES_AHEAD, read_ahead
+from tidelog.log.read.read_ahead import FILES_AHEAD, SharedThreads, read_ahead
 
 THREADS = 3
 FILES = 12
@@ -410,38 +410,41 @@ def all_values(counts: list[int]) -> list[int]:
 
 
 def test_a_reading_with_one_thread_has_none_of_its_own() -> None:
-    files = Files([2] * FILES)
-    reading = read_ahead(files, lambda: 1)
-    for number in range(FILES):
-        assert values(iter([next(reading), next(reading)])) == [number * 1000, number * 1000 + 1]
-        assert files.begun == [*range(number + 1)]
-        assert not threads()
+    files, shared = Files([2] * FILES), SharedThreads(2)
+    reading = read_ahead(files, shared)
+    with shared.reading():
+        for number in range(FILES):
+            assert values(iter([next(reading), next(reading)])) == [number * 1000, number * 1000 + 1]
+            assert files.begun == [*range(number + 1)]
+            assert not threads()
     assert list(reading) == []
 
 
 def test_a_reading_takes_the_threads_of_one_that_has_ended() -> None:
-    files, share = Files([1] * FILES), 1
-    reading = read_ahead(files, lambda: share)
+    files, shared = Files([1] * FILES), SharedThreads(THREADS)
+    reading = read_ahead(files, shared)
+    other = read_ahead(Files([1, 1]), shared)
+    next(other)
     first = [next(reading), next(reading)]
-    share = THREADS
+    other.close()
     assert values(iter([*first, *reading])) == all_values(files.counts)
     assert set(files.readers[:2]) == {threading.get_ident()}
     assert threading.get_ident() not in files.readers[2:]
 
 
 def test_a_thread_ends_its_turn_when_others_need_the_core() -> None:
-    files, share = Files([1] * FILES), THREADS
+    files, shared = Files([1] * FILES), SharedThreads(THREADS)
     for number in range(THREADS):
         files.held[number].clear()
     found: list[int] = []
-    consumer = threading.Thread(target=lambda: found.extend(values(read_ahead(files, lambda: share))))
+    consumer = threading.Thread(target=lambda: found.extend(values(read_ahead(files, shared))))
     consumer.start()
     while len(files.begun) < THREADS:
         assert consumer.is_alive()
-    share = 1
-    for number in range(THREADS):
-        files.held[number].set()
-    consumer.join(WAIT_S)
+    with shared.reading():
+        for number in range(THREADS):
+            files.held[number].set()
+        consumer.join(WAIT_S)
     assert found == all_values(files.counts)
     assert set(files.readers[THREADS:]) == {consumer.ident}
 
@@ -455,6 +458,10 @@ def test_a_thread_ends_its_turn_when_others_need_the_core() -> None:
 def test_any_numbers_of_threads_give_the_same_batches(
     counts: list[int], shares: list[int], broken: int | None, queued_bytes: int
 ) -> None:
+    class Changing(SharedThreads):
+        def share(self) -> int:
+            return next(turns)
+
     files, turns = Files(counts), itertools.cycle(shares)
     last = len(counts) if broken is None or broken >= len(counts) else broken
     if last < len(counts):
@@ -462,7 +469,7 @@ def test_any_numbers_of_threads_give_the_same_batches(
     found: list[int] = []
     error = None
     try:
-        collect(read_ahead(files, lambda: next(turns), queued_bytes=queued_bytes), found)
+        collect(read_ahead(files, Changing(max(2, *shares)), queued_bytes=queued_bytes), found)
     except ValueError as raised:
         error = str(raised)
     # The rows before the error are read, also those of the file that is broken.
