@@ -27,7 +27,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.peers import java_pid, spark_session
 
-NOOP, PARQUET, DELTA_NATIVE, DELTA_FOREACHBATCH = PEERS = ("noop", "parquet", "delta_native", "delta_foreachbatch")
+NOOP, PARQUET, PARQUET_FOREACHBATCH, DELTA_NATIVE, DELTA_FOREACHBATCH = PEERS = (
+    *("noop", "parquet", "parquet_foreachbatch", "delta_native", "delta_foreachbatch"),
+)
 ANSWER = "answer: "
 SMALL_ROWS = 1_000
 # The processes of all engines run at once. This is enough for a million rows per batch.
@@ -155,6 +157,8 @@ class Stream:
                 return writer.foreachBatch(_write_nowhere)
             case "parquet":
                 return writer.format("parquet").option("path", self._path)
+            case "parquet_foreachbatch":
+                return writer.foreachBatch(partial(_write_parquet, self._path))
             case "delta_native":
                 return writer.format("delta").option("path", self._path)
             case "delta_foreachbatch":
@@ -171,7 +175,7 @@ class Stream:
 
             ids = Table.open(self._path).scan(columns=["id"]).to_arrow()["id"]
             return len(ids), pc.sum(ids).as_py(), pc.max(ids).as_py()
-        frame = self._session.read.format("parquet" if self._engine == PARQUET else "delta").load(self._path)
+        frame = self._session.read.format("delta" if self._engine.startswith("delta") else "parquet").load(self._path)
         row = frame.selectExpr("count(*)", "sum(id)", "max(id)").first()
         assert row
         return row[0], row[1], row[2]
@@ -220,6 +224,12 @@ class Engine:
 def _write_nowhere(batch: DataFrame, number: int) -> None:
     del number
     batch.write.format("noop").mode("append").save()
+
+
+def _write_parquet(path: str, batch: DataFrame, number: int) -> None:
+    """Neither exactly once nor durable: what Spark's writer takes for the rows alone."""
+    del number
+    batch.write.mode("append").parquet(path)
 
 
 def _write_delta(path: str, batch: DataFrame, number: int) -> None:

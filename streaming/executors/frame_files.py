@@ -23,6 +23,26 @@ from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
+# After so many batches dictionaries are tried again: values may repeat by now.
+_TRIED_AGAIN = 32
+
+
+class Encoding:
+    """The columns of a stream's batches whose values do not repeat, as one of them showed."""
+
+    def __init__(self) -> None:
+        self._plain: frozenset[str] = frozenset()
+        self._batches = 0
+
+    def plain(self) -> frozenset[str]:
+        """The columns to write without a dictionary in the next batch."""
+        self._batches += 1
+        return self._plain if self._batches % _TRIED_AGAIN else frozenset()
+
+    def learn(self, plain: frozenset[str]) -> None:
+        """Note the columns for which a dictionary was in vain."""
+        self._plain = plain
+
 
 def write_frame(
     frame: DataFrame,
@@ -31,13 +51,14 @@ def write_frame(
     by_jvm: bool = True,
     max_tasks: int | None = None,
     rows_per_file: int | None = None,
+    encoding: Encoding | None = None,
 ) -> tuple[list[AddFile], int]:
     """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
     `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
-    see `jvm_files.write_by_jvm`. Rows that the table's rules fill or check are always written in Python, and so are
-    those for partition folders in an object store. Raises SchemaMismatchError, UnsupportedFeatureError and
-    WriteVerificationError, after deleting the files.
+    see `jvm_files.write_by_jvm`. `encoding` is what the batches before showed, for Spark's own writer. Rows that the
+    table's rules fill or check are always written in Python, and so are those for partition folders in an object store.
+    Raises SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
     """
     frame, rules = ruled(frame, writer)
     is_ruled = rules.act_on(frame.columns)
@@ -45,7 +66,11 @@ def write_frame(
         rules.require_fits(arrow_schema(frame))
     rows = plain_rows(frame, writer) if by_jvm and not is_ruled and jvm_files.fits_layout(writer) else None
     if rows is not None:
-        adds, count = jvm_files.write_by_jvm(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
+        plain = encoding.plain() if encoding else ()
+        limits = {"max_tasks": max_tasks, "rows_per_file": rows_per_file}
+        adds, count = jvm_files.write_by_jvm(rows, writer, **limits, plain=plain)
+        if encoding and adds and not plain:
+            encoding.learn(jvm_files.plain_columns(writer, adds[0]))
     else:
         adds, count = _write_in_tasks(frame, rules, max_tasks)
     try:

@@ -26,6 +26,7 @@ CASES = {
     "small_trigger",
     "small_rows_lost_or_doubled",
     "large_add_batch",
+    "large_add_batch_sink",
     "large_trigger",
     "large_rows_lost_or_doubled",
     "tail_add_batch_99th",
