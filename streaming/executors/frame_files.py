@@ -27,7 +27,7 @@ from tidelog.streaming.executors.tasks import cleared, delete_written, file_size
 _TRIED_AGAIN = 32
 
 
-class Encoding:
+class DictionaryUse:
     """The columns of a stream's batches whose values do not repeat, as one of them showed."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ def write_frame(
     by_jvm: bool = True,
     max_tasks: int | None = None,
     rows_per_file: int | None = None,
-    encoding: Encoding | None = None,
+    dictionaries: DictionaryUse | None = None,
 ) -> tuple[list[AddFile], int]:
     """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
     `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
-    see `jvm_files.write_by_jvm`. `encoding` is what the batches before showed, for Spark's own writer. Rows that the
+    see `jvm_files.write_by_jvm`. `dictionaries` is what the batches before showed, for Spark's own writer. Rows that the
     table's rules fill or check are always written in Python, and so are those for partition folders in an object store.
     Raises SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
     """
@@ -66,11 +66,11 @@ def write_frame(
         rules.require_fits(arrow_schema(frame))
     rows = plain_rows(frame, writer) if by_jvm and not is_ruled and jvm_files.fits_layout(writer) else None
     if rows is not None:
-        plain = encoding.plain() if encoding else ()
+        plain = dictionaries.plain() if dictionaries else ()
         limits = {"max_tasks": max_tasks, "rows_per_file": rows_per_file}
         adds, count = jvm_files.write_by_jvm(rows, writer, **limits, plain=plain)
-        if encoding and adds and not plain:
-            encoding.learn(jvm_files.plain_columns(writer, adds[0]))
+        if dictionaries and adds and not plain:
+            dictionaries.learn(jvm_files.plain_columns(writer, adds[0]))
     else:
         adds, count = _write_in_tasks(frame, rules, max_tasks)
     try:

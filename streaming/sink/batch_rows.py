@@ -33,7 +33,7 @@ from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.system import logger
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.collected import collected
-from tidelog.streaming.executors.frame_files import Encoding, write_frame
+from tidelog.streaming.executors.frame_files import DictionaryUse, write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.ruled_frame import only_in_spark
 from tidelog.streaming.executors.session import is_connect, is_local, parallelism
@@ -72,7 +72,7 @@ class WriterChoice:
         self._fixed = DRIVER if isinstance(store, MemoryStore) else None if writer == AUTO else writer
         self._rows: int | None = None
         self._size_bytes = 0
-        self.encoding = Encoding()
+        self.dictionaries = DictionaryUse()
 
     def choose(self, *, local: bool) -> str:
         """`driver` or `spark`; `local`: Spark runs on a local master.
@@ -248,7 +248,7 @@ class FrameRows:
             by_jvm=self._by_jvm,
             max_tasks=tasks,
             rows_per_file=self._choice.rows_per_file(target),
-            encoding=self._choice.encoding,
+            dictionaries=self._choice.dictionaries,
         )
         return adds
 

@@ -31,7 +31,7 @@ from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors import frame_files, jvm_files
-from tidelog.streaming.executors.frame_files import Encoding, write_frame
+from tidelog.streaming.executors.frame_files import DictionaryUse, write_frame
 from tidelog.streaming.executors.plain_frame import plain_rows
 
 pytestmark = pytest.mark.spark
@@ -158,13 +158,13 @@ def test_columns_whose_values_do_not_repeat_get_no_dictionary_in_the_next_batch(
 ) -> None:
     monkeypatch.setattr(frame_files, "_TRIED_AGAIN", 3)
     schema = pa.schema([("id", pa.int64()), ("few", pa.string()), ("s", pa.struct([("n", pa.int64())]))])
-    table, encoding = made(tmp_path / "table", schema), Encoding()
+    table, dictionaries = made(tmp_path / "table", schema), DictionaryUse()
     # Spark's writer gives a dictionary up once it has a megabyte, which is after many rows here.
     given = spark.range(0, 300_000, 1, 1).selectExpr("if(id < 100000, id % 10, id) AS id")
     given = given.selectExpr("id", "concat('v', id % 5) AS few", "struct(id AS n) AS s")
     coded: list[set[str]] = []
     for _ in range(4):
-        ((add,), _) = write_frame(given, writer_of(table), encoding=encoding)
+        ((add,), _) = write_frame(given, writer_of(table), dictionaries=dictionaries)
         group = pq.ParquetFile(tmp_path / "table" / add.path).metadata.row_group(0)
         columns = [group.column(number) for number in range(group.num_columns)]
         coded.append({column.path_in_schema for column in columns if column.has_dictionary_page})
