@@ -56,9 +56,9 @@ def write_frame(
     """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
     `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
-    see `jvm_files.write_by_jvm`. `dictionaries` is what the batches before showed, for Spark's own writer. Rows that the
-    table's rules fill or check are always written in Python, and so are those for partition folders in an object store.
-    Raises SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
+    see `jvm_files.write_by_jvm`. `dictionaries` is what the batches before showed, for Spark's own writer. Rows that
+    the table's rules fill or check are always written in Python, and so are those for partition folders in an object
+    store. Raises SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
     """
     frame, rules = ruled(frame, writer)
     is_ruled = rules.act_on(frame.columns)
