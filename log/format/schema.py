@@ -85,9 +85,35 @@ class _UnknownTypeError(Exception):
 
 
 def columns_of(metadata: Metadata, path: str) -> pa.Schema:
-    """The Arrow schema of a table's metadata, including column mapping. `path` names the table in errors."""
+    """The Arrow schema of a table's metadata, including column mapping. `path` names the table in errors.
+
+    Raises CorruptLogError if the metadata partitions the table by what is no column, and the errors of
+    `from_schema_string`.
+    """
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
-    return from_schema_string(metadata.schema_string, path=path, mapping=mode)
+    schema = from_schema_string(metadata.schema_string, path=path, mapping=mode)
+    if metadata.partition_columns:
+        _require_partitions(metadata.partition_columns, schema, path)
+    return schema
+
+
+def _require_partitions(names: Sequence[str], schema: pa.Schema, path: str) -> None:
+    """Raise CorruptLogError unless these are distinct columns of plain types. Their values would be read as null."""
+    known = {field.name: field.type for field in schema}
+    for place, name in enumerate(names):
+        if name not in known:
+            fault = f"the schema has no such column, only {', '.join(known)}"
+        elif pt.is_nested(known[name]):
+            fault = "it is nested"
+        elif name in names[:place]:
+            fault = "it is named twice"
+        else:
+            continue
+        raise CorruptLogError(
+            f"the table's metadata partitions it by {name!r}, but {fault}",
+            advice="restore the log from a backup, or write the table anew with the engine that made it",
+            path=path,
+        )
 
 
 def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "none") -> pa.Schema:
