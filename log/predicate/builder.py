@@ -15,6 +15,7 @@ from sqlglot import exp
 from tidelog.log.errors import PredicateError
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.predicate.casts import coerce
+from tidelog.log.predicate.char_columns import char_length
 from tidelog.log.predicate.conditions import like_matcher
 from tidelog.log.predicate.functions import FUNCTIONS, OPERATORS
 from tidelog.log.predicate.tree import (
@@ -198,7 +199,9 @@ class Builder:
 
     def _between(self, node: exp.Between) -> Expression:
         value, low, high = (self.build(node.args[name]) for name in ("this", "low", "high"))
-        if isinstance(value, (Column, Literal)):
+        schema = self._schema
+        has_char = schema is not None and any(char_length(side, schema) is not None for side in (value, low, high))
+        if isinstance(value, (Column, Literal)) and not has_char:
             return And(Comparison(">=", value, low), Comparison("<=", value, high))
         return Call("between", (value, low, high))
 

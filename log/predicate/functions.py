@@ -167,6 +167,7 @@ _TEXTS = {
     "replace": _plain("text text text", TEXT, texts.replace, optional=1, fallible=True),
     "lpad": _plain("text int text", TEXT, texts.lpad, optional=1, fallible=True),
     "rpad": _plain("text int text", TEXT, texts.rpad, optional=1, fallible=True),
+    "padded": Function(2, 2, lambda values: texts.padded(_converted(values[0], "text"), values[1])),
     "reverse": _plain("text", TEXT, pc.utf8_reverse),
     "startswith": _plain("text text", BOOLEAN, texts.startswith),
     "endswith": _plain("text text", BOOLEAN, texts.endswith),
@@ -217,4 +218,4 @@ _CASTS = {
 
 FUNCTIONS: Mapping[str, Function] = {**_CHOICES, **_NUMBERS, **_TEXTS, **_DATES, **_CASTS}
 # How operators are kept in the tree; they cannot be called by these names.
-OPERATORS = frozenset({"||", "<=>", "between", "in", "istrue", "isfalse"})
+OPERATORS = frozenset({"||", "<=>", "between", "in", "istrue", "isfalse", "padded"})

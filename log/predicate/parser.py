@@ -47,11 +47,13 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
     import sqlglot  # noqa: PLC0415 - takes a tenth of a second, which programs without predicates save
 
     from tidelog.log.predicate.builder import Builder  # noqa: PLC0415 - imports sqlglot
+    from tidelog.log.predicate.char_columns import padded  # noqa: PLC0415 - imports what imports this module
     from tidelog.log.predicate.dialect import EXPRESSIONS  # noqa: PLC0415 - imports sqlglot
 
     try:
         tree = sqlglot.parse_one(text, dialect=EXPRESSIONS)
         found = Builder(text, schema).build(tree)
+        found = found if schema is None else padded(found, schema)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         raise _syntax_error(text, error) from error
