@@ -322,7 +322,9 @@ def test_the_reference_has_every_property_with_its_default() -> None:
 
 
 def test_the_reference_has_every_property_that_is_kept_or_refused() -> None:
-    names = re.findall(r"`(delta\.[^`]+)`", (REFERENCE / "properties.md").read_text().split("## Properties for other")[1])
+    names = re.findall(
+        r"`(delta\.[^`]+)`", (REFERENCE / "properties.md").read_text().split("## Properties for other")[1]
+    )
     families = {name[:-1] for name in names if name.endswith("*")} | {"delta.enableIcebergCompatV"}
     # These are explained above.
     families |= {"delta.columnMapping.", "delta.inCommitTimestampEnablement"}

@@ -299,7 +299,9 @@ _KEPT: Mapping[str, Callable[[str], object]] = {
     "delta.enableFullRetentionRollback": parse_flag,
     "delta.ignoreIcebergBucketPartition": parse_flag,
     "delta.ignoreProtocolDefaults": parse_flag,
-    "delta.parquet.compression.codec": _one_of("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli", "lzo"),
+    "delta.parquet.compression.codec": _one_of(
+        "uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli", "lzo"
+    ),
     "delta.parquet.format.version": _one_of("1.0.0", "2.12.0"),
     "delta.randomPrefixLength": parse_count,
     "delta.sampleRetentionDuration": parse_duration_ms,
@@ -338,9 +340,10 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
         parse = _KNOWN.get(key) or _KEPT.get(key)
         if parse is None and not key.startswith(FEATURE_PREFIX):
             known = ", ".join(sorted(_KNOWN))
+            similar = did_you_mean(key, {**_KNOWN, **_KEPT, **REFUSED})
             raise ConfigurationError(
                 f"unknown table property {key!r}",
-                advice=f"{did_you_mean(key, {**_KNOWN, **_KEPT, **REFUSED})}use one of {known}, or a key with your own prefix",
+                advice=f"{similar}use one of {known}, or a key with your own prefix",
             )
         try:
             (parse or _parse_support)(text)

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
-from tidelog.log.format.schema import is_list
 from tidelog.log.format.text import MALFORMED_JSON
 
 Path: TypeAlias = tuple[str, ...]
@@ -107,6 +106,11 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
 
 
+def _is_repeated(kind: pa.DataType) -> bool:
+    """Whether a value has any number of values inside."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or pt.is_map(kind))
+
+
 def _is_spelled(kind: pa.DataType) -> bool:
     """Whether JSON holds values of this type as text."""
     return bool(pt.is_date(kind) or pt.is_timestamp(kind))
@@ -144,7 +148,7 @@ def _decode(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> dict[
 def _wanted(leaves: Mapping[Path, pa.DataType]) -> Iterator[_Wanted]:
     yield _Wanted("rows", ("numRecords",), pa.int64(), _integer(pa.int64()))
     for number, (path, kind) in enumerate(leaves.items()):
-        if not (is_list(kind) or pt.is_map(kind)):
+        if not _is_repeated(kind):
             yield _Wanted(f"nulls {number}", ("nullCount", *path), pa.int64(), _integer(pa.int64()))
         if has_bounds(kind):
             spelled = pa.string() if _is_spelled(kind) else kind

@@ -510,7 +510,9 @@ def _check(rules: MergeRules, source: pa.Table, schema: pa.Schema) -> None:
 
 def _require_clear(text: str, joined: pa.Schema) -> None:
     """Raise PredicateError for a name that is a column of both sides, and a function without parentheses as well."""
-    sides = [{field.name.lower() for field in joined.field(name).type} for name in (SOURCE, TARGET) if name in joined.names]
+    sides = [
+        {field.name.lower() for field in joined.field(name).type} for name in (SOURCE, TARGET) if name in joined.names
+    ]
     both = [name for name in CURRENT if all(name in side for side in sides) and len(sides) > 1]
     if both:
         columns = pa.schema([*joined, *(pa.field(name, pa.null()) for name in both)])

@@ -16,7 +16,14 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
-from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, needs, requested, with_feature
+from tidelog.log.format.protocol import (
+    FEATURES_BY_PROPERTY,
+    allows,
+    has_in_commit_timestamps,
+    needs,
+    requested,
+    with_feature,
+)
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns

@@ -420,9 +420,10 @@ def _resolved(parts: list[str], schema: pa.Schema) -> Column:
         if not found:
             names = [field.name for field in fields]
             what = f"fields of {'.'.join(path)!r}" if path and names else "columns"
+            text = f"; a text needs quotation marks inside of the SQL: '{clipped(part)}'" if len(parts) == 1 else ""
             raise PredicateError(
                 f"there is no column {clipped('.'.join(parts))!r}",
-                advice=f"{did_you_mean(part, names)}the {what} are {', '.join(names or schema.names)}",
+                advice=f"{did_you_mean(part, names)}the {what} are {', '.join(names or schema.names)}{text}",
                 token=clipped(part),
             )
         path.append(found[0].name)

@@ -49,18 +49,8 @@ def char_length(expression: Expression, schema: pa.Schema) -> int | None:
     return int(found[1]) if found else None
 
 
-def padded(expression: Expression, schema: pa.Schema) -> Expression:
+def with_padding(node: Expression, schema: pa.Schema) -> Expression:
     """The expression with the padding that Spark adds for columns of the type CHAR(n)."""
-    return _padded(expression, schema) if any(map(_may_have_char, schema)) else expression
-
-
-def _may_have_char(field: pa.Field) -> bool:
-    """Whether it is, or has as a field of its own, a column of the type CHAR(n)."""
-    inner = field.type if pa.types.is_struct(field.type) else ()
-    return any(SPARK_TYPE in (each.metadata or {}) for each in (field, *inner))
-
-
-def _padded(node: Expression, schema: pa.Schema) -> Expression:
     match node:
         case Column():
             return _to(char_length(node, schema) or 0, node)
@@ -75,15 +65,16 @@ def _padded(node: Expression, schema: pa.Schema) -> Expression:
             return In(side, tuple(each.value for each in constants if isinstance(each, Literal)))
         case Case(operand, branches, otherwise) if operand is not None:
             tests = tuple(
-                (_padded(Comparison("=", operand, test), schema), _padded(result, schema)) for test, result in branches
+                (with_padding(Comparison("=", operand, test), schema), with_padding(result, schema))
+                for test, result in branches
             )
-            return Case(None, tests, _padded(otherwise, schema))
+            return Case(None, tests, with_padding(otherwise, schema))
         case _:
             return with_parts(node, _each(node, schema))
 
 
 def _each(node: Expression, schema: pa.Schema) -> list[Expression]:
-    return [_padded(part, schema) for part in parts(node)]
+    return [with_padding(part, schema) for part in parts(node)]
 
 
 def _alike(sides: Sequence[Expression], schema: pa.Schema) -> list[Expression]:
@@ -93,7 +84,7 @@ def _alike(sides: Sequence[Expression], schema: pa.Schema) -> list[Expression]:
     lengths = [len(text) if text is not None else length for length, text in zip(chars, texts, strict=True)]
     known = [length for length in lengths if length is not None]
     if not any(chars) or len(known) < len(sides):
-        return [_padded(side, schema) for side in sides]
+        return [with_padding(side, schema) for side in sides]
     return [_to(max(known), side if text is None else Literal(text)) for side, text in zip(sides, texts, strict=True)]
 
 

@@ -46,14 +46,17 @@ _PREDICATES = (TokenType.BETWEEN, TokenType.IN, TokenType.LIKE, TokenType.ILIKE,
 
 # The words that have a meaning of their own in an expression. Any other one is a name, as in Spark: a column of that
 # name wins against a function that needs no parentheses, such as current_date.
-_WORDS = frozenset(
-    "AND OR NOT IN IS NULL TRUE FALSE BETWEEN LIKE ILIKE RLIKE REGEXP ESCAPE DIV DISTINCT FROM FOR AS "
-    "CASE WHEN THEN ELSE END INTERVAL SELECT WITH EXISTS".split()
-)
+# fmt: off
+WORDS = frozenset({
+    "AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP",
+    "ESCAPE", "DIV", "DISTINCT", "FROM", "FOR", "AS", "CASE", "WHEN", "THEN", "ELSE", "END", "INTERVAL", "SELECT",
+    "WITH", "EXISTS",
+})
+# fmt: on
 
 
 def _has_meaning(text: str, kind: TokenType) -> bool:
-    return not text[0].isalpha() or text in _WORDS or kind in SparkParser.TYPE_TOKENS
+    return not text[0].isalpha() or text in WORDS or kind in SparkParser.TYPE_TOKENS
 
 
 class _Parser(SparkParser):

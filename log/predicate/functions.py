@@ -68,12 +68,12 @@ def _converted(argument: Bound, name: str) -> Bound:
     kind, accepts = _KINDS[name]
     found = cast_to(argument, kind) if pt.is_null(argument.kind) or accepts(argument.kind) else None
     if found is None:
-        raise TypeMismatch(f"CAST the value to {name.upper()}")
+        raise TypeMismatch(f"CAST the value to {'STRING' if name == 'text' else name.upper()}")
     return found
 
 
 _KINDS: Mapping[str, tuple[pa.DataType, Callable[[pa.DataType], bool]]] = {
-    "text": (TEXT, lambda kind: not pt.is_floating(kind)),
+    "text": (TEXT, lambda kind: not (pt.is_floating(kind) or pt.is_binary(kind))),
     "int": (INT, lambda kind: pt.is_integer(kind) and not kind.equals(LONG)),
     "double": (DOUBLE, is_number),
     "date": (DATE, lambda kind: is_moment(kind) or pt.is_string(kind)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tidelog.log.errors import PredicateError
+from tidelog.log.format.schema import SPARK_TYPE
 from tidelog.log.predicate.tree import CURRENT, Expression, clipped, depth, too_long
 from tidelog.log.system import to_datetime
 
@@ -47,16 +48,17 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
     import sqlglot  # noqa: PLC0415 - takes a tenth of a second, which programs without predicates save
 
     from tidelog.log.predicate.builder import Builder  # noqa: PLC0415 - imports sqlglot
-    from tidelog.log.predicate.char_columns import padded  # noqa: PLC0415 - imports what imports this module
+    from tidelog.log.predicate.char_columns import with_padding  # noqa: PLC0415 - imports what imports this module
     from tidelog.log.predicate.dialect import EXPRESSIONS  # noqa: PLC0415 - imports sqlglot
 
     try:
         tree = sqlglot.parse_one(text, dialect=EXPRESSIONS)
         found = Builder(text, schema).build(tree)
-        found = found if schema is None else padded(found, schema)
+        if schema is not None and any(SPARK_TYPE in (field.metadata or ()) for field in schema):
+            found = with_padding(found, schema)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
-        raise _syntax_error(text, error) from error
+        raise _syntax_error(text, error, schema) from error
     except RecursionError:
         too_deep = True
     if too_deep:
@@ -66,8 +68,12 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
     return found
 
 
-def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateError:
+def _syntax_error(text: str, error: sqlglot.errors.SqlglotError, schema: pa.Schema | None) -> PredicateError:
     advice = "write a condition over columns in Spark's SQL, such as \"k > 5 AND day = '2024-01-01'\""
+    spoken = frozenset() if schema is None else _spoken(text)
+    words = [] if schema is None else [name for name in schema.names if name.upper() in spoken]
+    if words:
+        advice = f"a column that is named like a word of SQL needs backquotes: `{words[0]}`"
     if not text.strip():
         return PredicateError("the predicate cannot be parsed: it is empty", advice=advice)
     places = getattr(error, "errors", None)  # only of errors that the parser itself found
@@ -77,6 +83,13 @@ def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateErr
         else ""
     )
     return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=clipped(text))
+
+
+def _spoken(text: str) -> frozenset[str]:
+    """The words in the text that have a meaning of their own, in capitals."""
+    from tidelog.log.predicate.dialect import WORDS  # noqa: PLC0415 - imports sqlglot
+
+    return WORDS & {token.text.upper() for token in _tokens(text) or () if token.token_type.name not in _QUOTED}
 
 
 # --- the words of a text ----------------------------------------------------------------------------------------------

@@ -366,7 +366,6 @@ class FileFacts:
         # A column widened from float to double may have bounds written as the shortest text of the float, which is
         # not exact as a double.
         self._doubles_exact = "delta.typeChanges" not in metadata.schema_string
-        self._has_lists = any(is_list(field.type) or pt.is_map(field.type) for field in schema)
         self._columns: dict[str, pa.Array] = {}
         self._expression = expression  # its parts stay, so that no other expression gets the identity of one
         self._names = predicate.columns_of_parts(expression)
@@ -443,7 +442,9 @@ class FileFacts:
     def _is_miscounted(self, column: Column) -> bool:
         """Whether a writer may have counted other nulls under the column's name."""
         leaf = self._leaves[column] if column in self._leaves else self._leaf(column)
-        return self._has_lists and leaf is not None and len(leaf[0]) == 1 and leaf[0][0] in _MISCOUNTED
+        if leaf is None or len(leaf[0]) > 1 or leaf[0][0] not in _MISCOUNTED:
+            return False
+        return any(is_list(field.type) or pt.is_map(field.type) for field in self._schema)
 
     def is_float(self, side: Expression) -> bool:
         """Whether it can be NaN, which bounds ignore: a column in it, or what it computes without one."""

@@ -87,7 +87,8 @@ def test_an_invalid_value_is_refused(key: str, value: object) -> None:
         properties.validate({key: value})
 
 
-# All properties of delta-spark 4.4, Delta's kernel and deltalake, with a value that they take. `...`: tidelog refuses it.
+# All properties of delta-spark 4.4, Delta's kernel and deltalake, with a value that they take. An ellipsis: it is
+# refused.
 OF_DELTA = {
     "appendOnly": "true",
     "autoOptimize": "true",

@@ -25,15 +25,17 @@ TYPES = {"c": "char(5)", "d": "CHAR(3)", "v": "varchar(4)"}
 FIELDS = {name: {"__CHAR_VARCHAR_TYPE_STRING": kind} for name, kind in TYPES.items()}
 
 
-def made(rows: pa.Table, **more: str) -> Table:
+def made(rows: pa.Table) -> Table:
     """A table with one file of these rows, as another engine would have written it."""
-    table = ruled_table(SCHEMA, fields=FIELDS, **more)
+    table = ruled_table(SCHEMA, fields=FIELDS)
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink)
     content = sink.getvalue().to_pybytes()
     table.store.put_if_absent("a.parquet", content)
     stats = msgspec.json.encode({"numRecords": rows.num_rows}).decode()
-    file = AddFile(path="a.parquet", partition_values={}, size=len(content), modification_time=START_MS, data_change=True)
+    file = AddFile(
+        path="a.parquet", partition_values={}, size=len(content), modification_time=START_MS, data_change=True
+    )
     put_foreign(table, msgspec.structs.replace(file, stats=stats))
     return table.refresh()
 
@@ -127,7 +129,10 @@ def texts(drawn: random.Random, count: int) -> list[str]:
             ]
         )
 
-    return [drawn.choice(["{0}", "NOT {0}", "{0} AND {1}", "{0} OR {1}"]).format(f"({condition()})", f"({condition()})") for _ in range(count)]
+    return [
+        drawn.choice(["{0}", "NOT {0}", "{0} AND {1}", "{0} OR {1}"]).format(f"({condition()})", f"({condition()})")
+        for _ in range(count)
+    ]
 
 
 def check(spark: SparkSession, folder: Path, count: int) -> None:
@@ -135,13 +140,16 @@ def check(spark: SparkSession, folder: Path, count: int) -> None:
 
     def value(length: int) -> str | None:
         text = "".join(drawn.choices("ab ", k=drawn.randrange(length + 1)))
-        return None if drawn.random() < 0.1 else text.ljust(length) if drawn.random() < 0.5 else text  # noqa: PLR2004
+        return None if drawn.random() < 0.1 else text.ljust(length) if drawn.random() < 0.5 else text
 
     rows = pa.Table.from_pylist(
         [{"id": number, "c": value(5), "d": value(3), "v": value(4), "s": value(5)} for number in range(60)], SCHEMA
     )
     pq.write_table(rows, folder / "a.parquet")
-    spark.sql(f"CREATE TABLE chars (id BIGINT, c CHAR(5), d CHAR(3), v VARCHAR(4), s STRING) USING parquet LOCATION '{folder}'")
+    spark.sql(
+        "CREATE TABLE chars (id BIGINT, c CHAR(5), d CHAR(3), v VARCHAR(4), s STRING) "
+        f"USING parquet LOCATION '{folder}'"
+    )
     try:
         wanted = texts(drawn, count)
         found = spark.table("chars").orderBy("id").selectExpr(*[f"({text}) AS x{n}" for n, text in enumerate(wanted)])

@@ -41,10 +41,13 @@ FORMS = (
 ALWAYS = ("current_date", "current_timestamp", "current_user", "user", "session_user", "localtime", "localtimestamp",
           "current_time", "now", "if", "any", "date", "comment")  # fmt: skip
 # Words that need backquotes, because an expression can have them: an error, never another value.
-WORDS = frozenset(
-    "and as between case current_path distinct else false for from ilike in interval is like not null or regexp rlike "
-    "select then true union when while with array list map range struct".split()
-)
+# fmt: off
+WORDS = frozenset({
+    "and", "as", "between", "case", "current_path", "distinct", "else", "false", "for", "from", "ilike", "in",
+    "interval", "is", "like", "not", "null", "or", "regexp", "rlike", "select", "then", "true", "union", "when",
+    "while", "with", "array", "list", "map", "range", "struct",
+})
+# fmt: on
 
 
 def names_of(spark: SparkSession) -> list[str]:

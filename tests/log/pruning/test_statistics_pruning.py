@@ -159,7 +159,7 @@ def test_nested_columns() -> None:
 
 
 def test_null_counts_of_a_list_decide_nothing() -> None:
-    """deltalake up to 1.6.0 counts the nulls among its elements."""
+    """In deltalake up to 1.6.0, the count is of the nulls among its elements."""
     counts = [file(nulls=count, column="l") for count in (0, 1, 4, 9)]
     assert kept("l IS NULL", *counts) == kept("l IS NOT NULL", *counts) == [0, 1, 2, 3]
 
@@ -174,7 +174,7 @@ def test_a_count_of_nulls_that_bounds_contradict_decides_nothing(nulls: int) -> 
 
 @pytest.mark.parametrize("name", ["item", "element", "key", "value"])
 def test_a_column_named_like_a_part_of_a_list_has_no_count_of_nulls(name: str) -> None:
-    """deltalake up to 1.6.0 counts the nulls inside of a list or map under such a name."""
+    """In deltalake up to 1.6.0, such a name has the nulls inside of a list or map."""
     plain = pa.schema([(name, pa.int64()), ("p", pa.int64())])
     with_map = pa.schema([*plain, ("m", pa.map_(pa.string(), pa.int64()))])
     files = [file(nulls=0, column=name), file(nulls=4, column=name)]
