@@ -45,6 +45,7 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
         )
     text = _with_time(text, schema)
     _require_bounded(text)
+    padded = schema if any(SPARK_TYPE in (field.metadata or ()) for field in schema or ()) else None
     import sqlglot  # noqa: PLC0415 - takes a tenth of a second, which programs without predicates save
 
     from tidelog.log.predicate.builder import Builder  # noqa: PLC0415 - imports sqlglot
@@ -54,8 +55,8 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
     try:
         tree = sqlglot.parse_one(text, dialect=EXPRESSIONS)
         found = Builder(text, schema).build(tree)
-        if schema is not None and any(SPARK_TYPE in (field.metadata or ()) for field in schema):
-            found = with_padding(found, schema)
+        if padded is not None:
+            found = with_padding(found, padded)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         raise _syntax_error(text, error, schema) from error
