@@ -163,7 +163,7 @@ def check(spark: SparkSession, folder: Path, count: int) -> None:
 
 
 def test_expressions_have_the_values_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    check(spark, tmp_path, 40)
+    check(spark, tmp_path, 25)
 
 
 @pytest.mark.nightly
