@@ -31,13 +31,17 @@ from tidelog.log.predicate.tree import (
     In,
     IsNull,
     Literal,
+    clipped,
     column_field,
     columns,
     parts,
+    to_sql,
     with_parts,
 )
 
 _NO_COLUMNS = pa.schema([])
+# Each value of a batch is padded, so a greater length could fill the memory.
+MAX_LENGTH = 4_096
 _CHAR = re.compile(rb"char\(([0-9]{1,9})\)", re.IGNORECASE)
 
 
@@ -90,6 +94,12 @@ def _alike(sides: Sequence[Expression], schema: pa.Schema) -> list[Expression]:
 
 def _to(length: int, node: Expression) -> Expression:
     """A text with at least so many characters."""
+    if length > MAX_LENGTH:
+        raise PredicateError(
+            f"{clipped(to_sql(node))} would be padded to {length:,} characters, as it is compared with a CHAR(n)",
+            advice=f"use a text of at most {MAX_LENGTH:,} characters, or read the rows and compare them yourself",
+            token=clipped(to_sql(node)),
+        )
     if isinstance(node, Literal):
         return Literal(str(node.value).ljust(length))
     return Call("padded", (node, Literal(length))) if length else node

@@ -15,7 +15,7 @@ from tests.log.rules.support import ruled_table
 from tests.log.support import START_MS, put_foreign
 from tests.randomness import seed
 from tidelog.log import Table, predicate
-from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.errors import PredicateError, UnsupportedFeatureError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate.evaluation import bind
 from tidelog.log.predicate.rows import RowBlock
@@ -90,6 +90,14 @@ def test_a_file_is_not_left_out_by_bounds_without_spaces() -> None:
     for where in ("c = 'ab'", "c < 'ab    z'", "c IN ('ab    ')"):
         assert 2 in table.refresh().scan(where).to_arrow()["id"].to_pylist()
     assert table.scan("c IS NULL").count() == 1
+
+
+def test_the_length_is_bounded() -> None:
+    with pytest.raises(PredicateError, match="would be padded to 5,000 characters"):
+        made(ROWS).scan(f"c = '{'x' * 5_000}'")
+    fields = {"c": {"__CHAR_VARCHAR_TYPE_STRING": "char(999999999)"}}
+    with pytest.raises(PredicateError, match="would be padded to 999,999,999 characters"):
+        ruled_table(SCHEMA, fields=fields).scan("length(c) > 5")
 
 
 def test_new_rows_are_still_refused() -> None:
