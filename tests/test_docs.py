@@ -27,6 +27,7 @@ from tidelog.log import Table, errors
 from tidelog.log.cleanup import retention
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
+from tidelog.log.format.refused_properties import REFUSED
 from tidelog.streaming import BatchReport, Sink
 from tidelog.streaming.datasource import read_options, write_options
 from tidelog.streaming.prometheus import PrometheusListener
@@ -305,7 +306,7 @@ def test_the_reference_has_every_option_of_the_format(heading: str, known: dict[
 
 
 def test_the_reference_has_every_property_with_its_default() -> None:
-    documented = {names_in(row[0])[0]: row[1] for row in rows_of("properties.md")}
+    documented = {names_in(row[0])[0]: row[1] for row in rows_of("properties.md", "What tidelog acts on")}
     assert sorted(documented) == sorted(properties._KNOWN)
     defaults = {**properties._READ_DEFAULTS, properties.ENABLE_EXPIRED_LOG_CLEANUP: "true"}
     assert retention.is_cleanup_enabled({})
@@ -318,6 +319,17 @@ def test_the_reference_has_every_property_with_its_default() -> None:
             assert texts[-1] == properties.NEW_TABLE_DEFAULTS[name], name
         else:
             assert "new tables" not in cell, name
+
+
+def test_the_reference_has_every_property_that_is_kept_or_refused() -> None:
+    names = re.findall(
+        r"`(delta\.[^`]+)`", (REFERENCE / "properties.md").read_text().split("## Properties for other")[1]
+    )
+    families = {name[:-1] for name in names if name.endswith("*")} | {"delta.enableIcebergCompatV"}
+    # These are explained above.
+    families |= {"delta.columnMapping.", "delta.inCommitTimestampEnablement"}
+    for key in (*properties._KEPT, *REFUSED):
+        assert key in names or key.startswith(tuple(families)), key
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

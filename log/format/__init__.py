@@ -8,6 +8,7 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `paths`: convert between the URIs in actions and storage paths
 - `protocol`: protocol versions and table features: what a table requires, what tidelog supports, and refuses for good
 - `properties`: table properties: validate, parse, defaults
+- `refused_properties`: Delta's properties that tidelog cannot honour
 - `clustering`: which columns rows can be clustered by
 - `row_tracking`: ids and commit versions of rows, in tables of engines that keep them
 - `schema`: convert between Spark's schema JSON and Arrow schemas

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.refused_properties import REFUSED
 from tidelog.log.format.text import is_unicode
 from tidelog.log.presentable import brief, did_you_mean
 
@@ -36,6 +37,8 @@ COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 # Data files are then in folders with random names, and not in partition folders.
 RANDOM_PREFIXES = "delta.randomizeFilePrefixes"
+CHECKPOINT_POLICY = "delta.checkpointPolicy"
+V2_CHECKPOINTS = "v2"
 PRIMARY_KEY = "tidelog.primaryKey"
 KEY_INDEX = "tidelog.keyIndex"
 ORDER_BY = "tidelog.orderBy"
@@ -53,6 +56,8 @@ FIRST_VERSION = "tidelog.firstVersion"
 MIN_READER_VERSION = "delta.minReaderVersion"
 MIN_WRITER_VERSION = "delta.minWriterVersion"
 FEATURE_PREFIX = "delta.feature."
+# Settings of engines that show the table as Iceberg. Delta checks none of them.
+_UNIFORM_PREFIX = "delta.universalformat.config."
 # What the names of CHECK constraints start with. The value is their SQL.
 CONSTRAINT_PREFIX = "delta.constraints."
 
@@ -89,6 +94,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
 }
 
 _UNITS_MS = {
+    "microsecond": 0.001,
     "millisecond": 1,
     "second": 1000,
     "minute": 60_000,
@@ -118,14 +124,21 @@ def parse_flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+_SPAN = re.compile(r"(\d+)\s*([a-z]+?)s?(?:\s+|$)")
+
+
 def parse_duration_ms(text: str) -> int:
-    """Parse a duration such as `1 day`, `12 hours` or `interval 30 days` to milliseconds."""
+    """Parse a duration such as `1 day`, `12 hours` or `interval 1 day 12 hours` to milliseconds."""
     words = re.sub(r"^interval\s+", "", text.strip().lower())
-    match = re.fullmatch(r"(\d+)\s*([a-z]+?)s?", words)
-    if not match or match.group(2) not in _UNITS_MS:
-        message = "it must be a duration such as '1 day' or '12 hours'"
-        raise ValueError(message)
-    return min(_integer(match.group(1)) * _UNITS_MS[match.group(2)], _LONGEST_MS)
+    total, end = 0, 0
+    while end < len(words) or not words:
+        span = _SPAN.match(words, end)
+        if not span or span[2] not in _UNITS_MS:
+            message = "it must be a duration such as '1 day' or '12 hours'"
+            raise ValueError(message)
+        total += int(min(_integer(span[1]) * _UNITS_MS[span[2]], _LONGEST_MS))
+        end = span.end()
+    return min(total, _LONGEST_MS)
 
 
 def parse_size_bytes(text: str) -> int:
@@ -185,6 +198,24 @@ def _parse_indexed_columns(text: str) -> int:
         message = "it must be a whole number, or -1 for all columns"
         raise ValueError(message)
     return _integer(text)
+
+
+def _parse_count_or_zero(text: str) -> int:
+    if not text.strip().isdecimal():
+        message = "it must be a whole number"
+        raise ValueError(message)
+    return _integer(text)
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    """A parser of texts of which only these are valid; case does not matter."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(f"it must be one of {', '.join(values)}")
+        return text.lower()
+
+    return parse
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -251,6 +282,32 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     METADATA_RETRY: parse_flag,
     MIN_READER_VERSION: _parse_reader_version,
     MIN_WRITER_VERSION: _parse_writer_version,
+    CHECKPOINT_POLICY: _one_of("classic", V2_CHECKPOINTS),
+}
+# What other engines do with the table. tidelog keeps these, and does nothing else because of them.
+_KEPT: Mapping[str, Callable[[str], object]] = {
+    RANDOM_PREFIXES: parse_flag,
+    "delta.autoOptimize": parse_flag,
+    "delta.autoOptimize.autoCompact": _one_of("true", "false", "auto"),
+    "delta.autoOptimize.optimizeWrite": parse_flag,
+    "delta.castIcebergTimeType": parse_flag,
+    "delta.checkpoint.writeStatsAsJson": parse_flag,
+    "delta.checkpoint.writeStatsAsStruct": parse_flag,
+    "delta.checkpointRetentionDuration": parse_duration_ms,
+    "delta.dataSkippingStringPrefixLength": _parse_count_or_zero,
+    "delta.dropFeatureTruncateHistory.retentionDuration": parse_duration_ms,
+    "delta.enableFullRetentionRollback": parse_flag,
+    "delta.ignoreIcebergBucketPartition": parse_flag,
+    "delta.ignoreProtocolDefaults": parse_flag,
+    "delta.parquet.compression.codec": _one_of(
+        "uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli", "lzo"
+    ),
+    "delta.parquet.format.version": _one_of("1.0.0", "2.12.0"),
+    "delta.randomPrefixLength": parse_count,
+    "delta.sampleRetentionDuration": parse_duration_ms,
+    "delta.targetFileSize": parse_size_bytes,
+    "delta.tuneFileSizesForRewrites": parse_flag,
+    "delta.universalFormat.iceberg.atomicConversion.supported": parse_flag,
 }
 _PREFIXES = ("tidelog.", "delta.")
 _ALL_COLUMNS = 2**31
@@ -275,18 +332,34 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
                 f"a constraint cannot be added as the table property {key!r}: the rows of the table are not checked",
                 advice="add it with an engine that checks them; in delta-spark: ALTER TABLE ... ADD CONSTRAINT",
             )
-        if key not in _KNOWN and not key.startswith(FEATURE_PREFIX):
+        if key in REFUSED:
+            _require_harmless(key, text)
+            continue
+        if key.lower().startswith(_UNIFORM_PREFIX):
+            continue
+        parse = _KNOWN.get(key) or _KEPT.get(key)
+        if parse is None and not key.startswith(FEATURE_PREFIX):
             known = ", ".join(sorted(_KNOWN))
+            similar = did_you_mean(key, {**_KNOWN, **_KEPT, **REFUSED})
             raise ConfigurationError(
                 f"unknown table property {key!r}",
-                advice=f"{did_you_mean(key, _KNOWN)}use one of {known}, or a key with your own prefix",
+                advice=f"{similar}use one of {known}, or a key with your own prefix",
             )
         try:
-            _KNOWN.get(key, _parse_support)(text)
+            (parse or _parse_support)(text)
         except ValueError as error:
             message = f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}"
             raise ConfigurationError(message, advice=str(error)) from error
     return texts
+
+
+def _require_harmless(key: str, text: str) -> None:
+    """Raise ConfigurationError for a value that tidelog cannot honour."""
+    refusal = REFUSED[key]
+    if text.strip().lower() not in refusal.harmless:
+        raise ConfigurationError(
+            f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}: {refusal.reason}", advice=refusal.advice
+        )
 
 
 def property_text(key: str, value: object) -> str:

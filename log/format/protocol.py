@@ -60,13 +60,14 @@ _ADDED_BY_NAME = frozenset(
     if feature not in ("rowTracking", "clustering") and not feature.endswith("-preview")
 )
 
-# The feature that each property requires when it is true.
+# The feature that each property requires when it is true, or v2.
 FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.APPEND_ONLY: "appendOnly",
     properties.ENABLE_CHANGE_DATA_FEED: "changeDataFeed",
     properties.ENABLE_DELETION_VECTORS: "deletionVectors",
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
     properties.ENABLE_TYPE_WIDENING: "typeWidening",
+    properties.CHECKPOINT_POLICY: "v2Checkpoint",
 }
 
 # The property that turns each of these features on. Without it, the feature asks nothing of a writer.
@@ -95,6 +96,8 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
         both.add("deletionVectors")
     if has_timestamp_ntz(schema):
         both.add("timestampNtz")
+    if needs(configuration, properties.CHECKPOINT_POLICY):
+        both.add("v2Checkpoint")
     if properties.flag(configuration, properties.ENABLE_TYPE_WIDENING):
         both.add("typeWidening")
     writer_only = set()
@@ -115,6 +118,13 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
         reader_features=tuple(sorted(both)),
         writer_features=writer_features,
     )
+
+
+def needs(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether the property asks for its feature."""
+    if key == properties.CHECKPOINT_POLICY:
+        return configuration.get(key, "").lower() == properties.V2_CHECKPOINTS
+    return properties.flag(configuration, key)
 
 
 def requested(protocol: Protocol, texts: Mapping[str, str]) -> Protocol:

@@ -11,8 +11,8 @@
 | variant | struct<value: binary, metadata: binary>, unshredded, as parquet holds it |
 
 Metadata of fields, such as `comment`, is Arrow's field metadata: text as it is, any other value as JSON. What Delta,
-Spark and Parquet keep there for themselves is left out, both ways (`is_internal`). Delta has no place for metadata of
-elements, keys and values.
+Spark and Parquet keep there for themselves is left out, both ways (`is_internal`), but for the type char(n) or
+varchar(n), which reading shows. Delta has no place for metadata of elements, keys and values.
 
 If a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata also holds its name or id in data
 files and the log; `physical_name` and `field_id` read them.
@@ -38,6 +38,8 @@ VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("m
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _FIELD_ID = b"delta.columnMapping.id"
 _TYPE = b"delta.type"
+# Where Spark keeps the type char(n) or varchar(n) of a column that the schema calls a string.
+SPARK_TYPE = b"__CHAR_VARCHAR_TYPE_STRING"
 # pyarrow's metadata key for a parquet column's id.
 PARQUET_ID = b"PARQUET:field_id"
 
@@ -85,9 +87,35 @@ class _UnknownTypeError(Exception):
 
 
 def columns_of(metadata: Metadata, path: str) -> pa.Schema:
-    """The Arrow schema of a table's metadata, including column mapping. `path` names the table in errors."""
+    """The Arrow schema of a table's metadata, including column mapping. `path` names the table in errors.
+
+    Raises CorruptLogError if the metadata partitions the table by what is no column, and the errors of
+    `from_schema_string`.
+    """
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
-    return from_schema_string(metadata.schema_string, path=path, mapping=mode)
+    schema = from_schema_string(metadata.schema_string, path=path, mapping=mode)
+    if metadata.partition_columns:
+        _require_partitions(metadata.partition_columns, schema, path)
+    return schema
+
+
+def _require_partitions(names: Sequence[str], schema: pa.Schema, path: str) -> None:
+    """Raise CorruptLogError unless these are distinct columns of plain types. Their values would be read as null."""
+    known = {field.name: field.type for field in schema}
+    for place, name in enumerate(names):
+        if name not in known:
+            fault = f"the schema has no such column, only {', '.join(known)}"
+        elif pt.is_nested(known[name]):
+            fault = "it is nested"
+        elif name in names[:place]:
+            fault = "it is named twice"
+        else:
+            continue
+        raise CorruptLogError(
+            f"the table's metadata partitions it by {name!r}, but {fault}",
+            advice="restore the log from a backup, or write the table anew with the engine that made it",
+            path=path,
+        )
 
 
 def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "none") -> pa.Schema:
@@ -292,6 +320,7 @@ def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
     metadata = {
         **_owners_metadata(field),
         **_mapping_metadata(field, mapping),
+        **_spark_type(field),
         **(_type_metadata(field["type"]) or {}),
     }
     kind = _arrow_type(field["type"], mapping)
@@ -300,6 +329,12 @@ def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
 
 def _type_metadata(kind: object) -> dict[bytes, bytes] | None:
     return {_TYPE: b"variant"} if kind == "variant" else None
+
+
+def _spark_type(field: dict[str, Any]) -> dict[bytes, bytes]:
+    """The type char(n) or varchar(n) of a column that the schema calls a string."""
+    found = (field.get("metadata") or {}).get(SPARK_TYPE.decode())
+    return {SPARK_TYPE: found.encode()} if isinstance(found, str) and field["type"] == "string" else {}
 
 
 def _distinct(fields: list[pa.Field]) -> list[pa.Field]:

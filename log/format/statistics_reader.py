@@ -50,6 +50,9 @@ class Bounds:
 
     `nulls` counts the rows without a value. Null means unknown. A float's bounds do not cover NaN. `low` and `high`
     have the column's type (a wider one for decimals with many digits); they are all null for types without an order.
+
+    A count of nulls that cannot be true is unknown: one of a list or map, for which some writers (deltalake up to
+    1.6.0) count the values inside; one that leaves no row for the value that a bound is; and one beyond the row count.
     """
 
     low: pa.ChunkedArray
@@ -74,8 +77,24 @@ def read_bounds(
             low = high = pa.chunked_array([pa.nulls(len(texts), kind)])
         else:
             low, high = _widened(low, high, kind)
-        bounds[path] = Bounds(low, high, columns[f"nulls {number}"])
+        nulls = columns.get(f"nulls {number}")
+        known = _unknown(len(texts)) if nulls is None else _credible(nulls, columns["rows"], low, high)
+        bounds[path] = Bounds(low, high, known)
     return columns["rows"], bounds
+
+
+def _unknown(count: int) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(count, pa.int64())])
+
+
+def _credible(
+    nulls: pa.ChunkedArray, rows: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """The counts of nulls that the rest of a file's statistics does not contradict; else null."""
+    is_bounded = pc.or_(pc.is_valid(low), pc.is_valid(high))
+    most = pc.subtract(rows, pc.cast(is_bounded, pa.int64()))
+    fits = pc.and_(pc.greater_equal(nulls, 0), pc.fill_null(pc.less_equal(nulls, most), True))  # noqa: FBT003 - a value
+    return pc.if_else(fits, nulls, pa.scalar(None, pa.int64()))
 
 
 def has_bounds(kind: pa.DataType) -> bool:
@@ -85,6 +104,11 @@ def has_bounds(kind: pa.DataType) -> bool:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _is_repeated(kind: pa.DataType) -> bool:
+    """Whether a value has any number of values inside."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or pt.is_map(kind))
 
 
 def _is_spelled(kind: pa.DataType) -> bool:
@@ -124,7 +148,8 @@ def _decode(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> dict[
 def _wanted(leaves: Mapping[Path, pa.DataType]) -> Iterator[_Wanted]:
     yield _Wanted("rows", ("numRecords",), pa.int64(), _integer(pa.int64()))
     for number, (path, kind) in enumerate(leaves.items()):
-        yield _Wanted(f"nulls {number}", ("nullCount", *path), pa.int64(), _integer(pa.int64()))
+        if not _is_repeated(kind):
+            yield _Wanted(f"nulls {number}", ("nullCount", *path), pa.int64(), _integer(pa.int64()))
         if has_bounds(kind):
             spelled = pa.string() if _is_spelled(kind) else kind
             yield _Wanted(f"low {number}", ("minValues", *path), spelled, _converter(spelled, ROUND_FLOOR))

@@ -24,7 +24,7 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, DuplicateKeyError, PredicateError, SchemaMismatchError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.delete_update import Matched, file_metrics
@@ -38,6 +38,7 @@ from tidelog.log.operations.upsert import (
 )
 from tidelog.log.operations.upsert_order import newest_of
 from tidelog.log.predicate import Condition, Literal
+from tidelog.log.predicate.tree import CURRENT
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read import change_files
 from tidelog.log.read.keys import Keys
@@ -500,9 +501,27 @@ def _check(rules: MergeRules, source: pa.Table, schema: pa.Schema) -> None:
     ):
         for rule in ordered:
             if rule.condition is not None:
+                _require_clear(rule.condition, joined.schema)
                 Condition(predicate.parse(rule.condition, joined.schema), joined.schema)
             for name, text in columns_set(rule.values or {}, schema).items():
+                _require_clear(text, joined.schema)
                 predicate.evaluate(text, joined, schema.field(name))
+
+
+def _require_clear(text: str, joined: pa.Schema) -> None:
+    """Raise PredicateError for a name that is a column of both sides, and a function without parentheses as well."""
+    sides = [
+        {field.name.lower() for field in joined.field(name).type} for name in (SOURCE, TARGET) if name in joined.names
+    ]
+    both = [name for name in CURRENT if all(name in side for side in sides) and len(sides) > 1]
+    if both:
+        columns = pa.schema([*joined, *(pa.field(name, pa.null()) for name in both)])
+        for name in predicate.columns(predicate.parse(text, columns)) & set(both):
+            raise PredicateError(
+                f"{name!r} is a column of the source and of the target",
+                advice=f"write source.{name} or target.{name}, or {name}() for the function",
+                token=name,
+            )
 
 
 def _joined(source: pa.Table | None, target: pa.Table | None) -> pa.Table:

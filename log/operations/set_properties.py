@@ -16,7 +16,14 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
-from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
+from tidelog.log.format.protocol import (
+    FEATURES_BY_PROPERTY,
+    allows,
+    has_in_commit_timestamps,
+    needs,
+    requested,
+    with_feature,
+)
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
@@ -101,7 +108,7 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
 def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str, *, allow_upgrade: bool) -> Protocol:
     """The protocol with every table feature that the properties need."""
     for key, feature in FEATURES_BY_PROPERTY.items():
-        if table_properties.flag(texts, key) and not allows(protocol, feature):
+        if needs(texts, key) and not allows(protocol, feature):
             wanted = with_feature(protocol, feature)
             if not allow_upgrade and _versions(wanted) != _versions(protocol):
                 raise UnsupportedFeatureError(

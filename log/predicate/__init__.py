@@ -10,6 +10,7 @@ From text to tree:
   `current_timestamp()`. Names are resolved against the table's schema.
 - `dialect`: Spark's grammar, for sqlglot.
 - `builder`: sqlglot's tree to ours: operators, literals, intervals, function names.
+- `char_columns`: the spaces that Spark adds to what is compared with a CHAR(n).
 - `tree`: the node types, and questions about a tree (columns, depth, SQL text); a tree whose comparisons have Spark's
   order of floating numbers.
 

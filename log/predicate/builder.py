@@ -15,6 +15,7 @@ from sqlglot import exp
 from tidelog.log.errors import PredicateError
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.predicate.casts import coerce
+from tidelog.log.predicate.char_columns import char_length
 from tidelog.log.predicate.conditions import like_matcher
 from tidelog.log.predicate.functions import FUNCTIONS, OPERATORS
 from tidelog.log.predicate.tree import (
@@ -67,8 +68,6 @@ _OWN_SYNTAX = (
     exp.Extract,
     exp.Substring,
     exp.StrPosition,
-    exp.CurrentDate,
-    exp.CurrentTimestamp,
 )
 # The arguments of sqlglot's nodes that are evaluated. Ignoring another one would silently change the meaning.
 _UNDERSTOOD = {
@@ -97,6 +96,8 @@ _UNDERSTOOD = {
 }
 
 
+# Functions that Spark calls without parentheses even if there is a column of that name.
+_ALWAYS_CALLED = frozenset({"current_path"})
 _FIELD_ADVICE = "only fields of structs can be read in this way, as in place['city']"
 
 
@@ -198,7 +199,9 @@ class Builder:
 
     def _between(self, node: exp.Between) -> Expression:
         value, low, high = (self.build(node.args[name]) for name in ("this", "low", "high"))
-        if isinstance(value, (Column, Literal)):
+        schema = self._schema
+        has_char = schema is not None and any(char_length(side, schema) is not None for side in (value, low, high))
+        if isinstance(value, (Column, Literal)) and not has_char:
             return And(Comparison(">=", value, low), Comparison("<=", value, high))
         return Call("between", (value, low, high))
 
@@ -234,7 +237,16 @@ class Builder:
             raise _unsupported(node)
         names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
         parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
+        if len(parts) == 1 and not node.this.quoted:
+            self._require_name(parts[0].lower(), node)
         return Column(tuple(parts)) if self._schema is None else _resolved(parts, self._schema)
+
+    def _require_name(self, name: str, node: exp.Column | exp.Dot) -> None:
+        """Raise PredicateError for a word that is a function, although it has no parentheses."""
+        if name in _ALWAYS_CALLED:
+            raise _unsupported(node, f"Spark takes the word for a function; a column of that name is `{name}`")
+        if self._schema is not None and name not in self._names and CURRENT.get(name, ("", False))[1]:
+            raise _timeless(name, node)
 
     def _field(self, node: exp.Bracket) -> Expression:
         """`place['city']`, which for Spark is `place.city` if `place` is a struct."""
@@ -261,12 +273,6 @@ class Builder:
             branches.append((self.build(branch.this), self.build(branch.args["true"])))
         default = node.args.get("default")
         return Case(operand, tuple(branches), Literal(None) if default is None else self.build(default))
-
-    def _if(self, node: exp.If) -> Expression:
-        arguments = [node.this, node.args["true"], node.args.get("false")]
-        if any(argument is None for argument in arguments):
-            raise _unsupported(node, "if takes a condition and two values")
-        return self._call("if", arguments, node)
 
     def _function(self, node: exp.Anonymous) -> Expression:
         name = str(node.this).lower()
@@ -351,7 +357,6 @@ class Builder:
         exp.Dot: _column,
         exp.Bracket: _field,
         exp.Case: _case,
-        exp.If: _if,
         exp.Anonymous: _function,
         exp.DPipe: _pipe,
         exp.Neg: _negative,
@@ -415,9 +420,10 @@ def _resolved(parts: list[str], schema: pa.Schema) -> Column:
         if not found:
             names = [field.name for field in fields]
             what = f"fields of {'.'.join(path)!r}" if path and names else "columns"
+            text = f"; a text needs quotation marks inside of the SQL: '{clipped(part)}'" if len(parts) == 1 else ""
             raise PredicateError(
                 f"there is no column {clipped('.'.join(parts))!r}",
-                advice=f"{did_you_mean(part, names)}the {what} are {', '.join(names or schema.names)}",
+                advice=f"{did_you_mean(part, names)}the {what} are {', '.join(names or schema.names)}{text}",
                 token=clipped(part),
             )
         path.append(found[0].name)
@@ -453,22 +459,14 @@ def _call_of(node: exp.Expr) -> tuple[str, list[exp.Expr]]:
         case exp.Substring():
             given = [node.this, node.args.get("start"), node.args.get("length")]
             return "substring", [each for each in given if each is not None]
-        case exp.StrPosition():
-            return "instr", [node.this, node.args["substr"]]
-        case exp.CurrentDate():
-            return "current_date", []
         case _:
-            return "current_timestamp", []
+            return "instr", [node.this, node.args["substr"]]
 
 
 def _require_function(name: str, arguments: int, node: exp.Expr) -> None:
     """Raise PredicateError unless there is such a function, for so many arguments."""
     if name in CURRENT:
-        raise PredicateError(
-            f"{name}() has no value here: the time of the statement is not known",
-            advice="write a constant, such as TIMESTAMP '2026-01-31 12:00:00Z'",
-            token=clipped(node.sql(dialect="spark")),
-        )
+        raise _timeless(name, node)
     found = None if name in OPERATORS else FUNCTIONS.get(name)
     if found is None:
         near = difflib.get_close_matches(name[:100], _PUBLIC, 1)
@@ -485,6 +483,14 @@ def _require_function(name: str, arguments: int, node: exp.Expr) -> None:
             advice="add or leave out arguments",
             token=clipped(node.sql(dialect="spark")),
         )
+
+
+def _timeless(name: str, node: exp.Expr) -> PredicateError:
+    return PredicateError(
+        f"{name}() has no value here: the time of the statement is not known",
+        advice="write a constant, such as TIMESTAMP '2026-01-31 12:00:00Z'",
+        token=clipped(node.sql(dialect="spark")),
+    )
 
 
 # --- numbers and types ------------------------------------------------------------------------------------------------

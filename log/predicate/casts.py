@@ -57,7 +57,7 @@ def _kernel(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool] | N
         read = reader(target)
         return None if read is None else (per_value(target, read), True)
     if pt.is_string(target):
-        return _to_text(source)
+        return (_decoded, True) if pt.is_binary(source) else _to_text(source)
     if pt.is_boolean(source) and is_number(target):
         return _from_boolean(target)
     if pt.is_boolean(target) and is_number(source):
@@ -71,6 +71,14 @@ def _kernel(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool] | N
     if pt.is_integer(source) and pt.is_timestamp(target) and target.tz:
         return (lambda values: pc.multiply_checked(values.cast(LONG), _MICROS).cast(target)), True
     return None
+
+
+def _decoded(values: Datum) -> Datum:
+    """Bytes as the text that they are in UTF-8. Raises pa.ArrowInvalid for others."""
+    try:
+        return values.cast(TEXT)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid("a value is not text in UTF-8") from error
 
 
 def _nulls(target: pa.DataType) -> Kernel:

@@ -1,5 +1,7 @@
 """Spark's SQL as sqlglot reads it, but with functions as they were written, and with Spark's grammar of operators.
 
+`STATEMENTS` has all of its words, `EXPRESSIONS` only those of an expression.
+
 sqlglot would turn a function of Spark into one of its own, whose meaning can differ. Its comparisons bind in several
 steps, and below IN, BETWEEN, LIKE and IS. Spark's bind alike, from left to right, and above these four, of which a
 condition has at most one (`SqlBaseParser.g4`, `booleanExpression` and `valueExpression`):
@@ -42,9 +44,26 @@ _COMPARISONS: dict[TokenType, type[exp.Binary]] = {
 _PREDICATES = (TokenType.BETWEEN, TokenType.IN, TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE)
 
 
+# The words that have a meaning of their own in an expression. Any other one is a name, as in Spark: a column of that
+# name wins against a function that needs no parentheses, such as current_date.
+# fmt: off
+WORDS = frozenset({
+    "AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP",
+    "ESCAPE", "DIV", "DISTINCT", "FROM", "FOR", "AS", "CASE", "WHEN", "THEN", "ELSE", "END", "INTERVAL", "SELECT",
+    "WITH", "EXISTS",
+})
+# fmt: on
+
+
+def _has_meaning(text: str, kind: TokenType) -> bool:
+    return not text[0].isalpha() or text in WORDS or kind in SparkParser.TYPE_TOKENS
+
+
 class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = _FUNCTIONS
+    NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
     TERM: ClassVar[dict[TokenType, Any]] = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
     UNARY_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr | None]]] = {
         **{token: parse for token, parse in SparkParser.UNARY_PARSERS.items() if token != TokenType.NOT},
@@ -104,12 +123,22 @@ class _Plain(Spark):
     Parser = _Parser
 
 
-DIALECT = _Plain()
+class _Expressions(_Plain):
+    class Tokenizer(_Plain.Tokenizer):
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            text: kind for text, kind in Spark.Tokenizer.KEYWORDS.items() if _has_meaning(text, kind)
+        }
+
+    Parser = _Parser
+
+
+STATEMENTS = _Plain()
+EXPRESSIONS = _Expressions()
 
 
 def _require_grammar() -> None:
     """Raise PrerequisiteError if the installed sqlglot does not ask the parser above: it would group in its own way."""
-    found = DIALECT.parse("NOT a <=> b < c IN (d = e)")[0]
+    found = EXPRESSIONS.parse("NOT a <=> b < c IN (d = e)")[0]
     inner = found.this if isinstance(found, exp.Not) else None
     if not isinstance(inner, exp.In) or not isinstance(inner.this, exp.LT):
         raise PrerequisiteError(

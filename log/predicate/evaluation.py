@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from tidelog.log.predicate.tree import (
     column_nodes,
     column_type,
     nan_ordered,
+    parts,
     to_sql,
 )
 from tidelog.log.predicate.types import BOOLEAN, INT, LONG, MAX_DIGITS, TypeMismatch, common_type, is_moment
@@ -69,9 +71,33 @@ class Condition:
             text = clipped(to_sql(self._expression))
             raise PredicateError(
                 f"the predicate {text!r} cannot be evaluated on all rows: {error}",
-                advice="test first what an expression needs, as in CASE WHEN k <> 0 THEN 100 / k > 5 END",
+                advice=_advice(self._expression, str(error)),
                 token=text,
             ) from error
+
+
+_UNREADABLE = re.compile(r"'(.*)' is not (?:a|an|true) ", re.DOTALL)
+
+
+def _advice(expression: Expression, fault: str) -> str:
+    """What to do about a predicate that fails for a row."""
+    unreadable = _UNREADABLE.match(fault)
+    if unreadable is None:
+        return "test first what an expression needs, as in CASE WHEN k <> 0 THEN 100 / k > 5 END"
+    if unreadable[1] in set(_texts(expression)):
+        return (
+            "what stands in quotation marks, also in double ones, is a text: compare a column with a constant of its "
+            "type, and write the name of a column without them or in backquotes"
+        )
+    return "compare a column of texts with a text, such as s = '5', or test it first, as in CASE WHEN ... THEN ... END"
+
+
+def _texts(expression: Expression) -> Iterator[str]:
+    """The constant texts in an expression."""
+    values = expression.values if isinstance(expression, In) else [getattr(expression, "value", None)]
+    yield from (value for value in values if isinstance(value, str))
+    for part in parts(expression):
+        yield from _texts(part)
 
 
 def result_type(expression: Expression, schema: pa.Schema) -> pa.DataType:
@@ -86,7 +112,7 @@ def evaluate(text: str, table: pa.Table, field: pa.Field, *, nan_is_greatest: bo
 
     Raises PredicateError if it cannot be evaluated, SchemaMismatchError if a value does not fit the field.
     """
-    tree = parse(text, table.schema)
+    tree = _value_tree(text, table.schema, field)
     if isinstance(tree, Literal) and not isinstance(tree.value, Interval):
         constant = constant_of(coerce(tree.value, field.type), field.type)
         return pa.chunked_array([_new_value(pa.repeat(constant, table.num_rows), field)])
@@ -107,6 +133,21 @@ def evaluate(text: str, table: pa.Table, field: pa.Field, *, nan_is_greatest: bo
     return pa.chunked_array([_new_value(_number_for(chunk, field.type), field) for chunk in chunks], field.type)
 
 
+def _value_tree(text: str, schema: pa.Schema, field: pa.Field) -> Expression:
+    """The tree of a new value for a column. Raises PredicateError, which says how a text is written."""
+    try:
+        return parse(text, schema)
+    except PredicateError as error:
+        if not pt.is_string(field.type) or not isinstance(text, str):
+            raise
+        quoted = to_sql(Literal(clipped(text)))
+        raise PredicateError(
+            f"the new value of {field.name!r} is no SQL expression: {error.message}",
+            advice=f'{error.advice}; a new value is SQL: the text itself is written "{quoted}"',
+            token=clipped(text),
+        ) from error
+
+
 def _new_value(values: pa.Array, field: pa.Field) -> pa.Array:
     """The values in the type of `field`. Raises SchemaMismatchError if one does not fit."""
     try:
@@ -123,9 +164,15 @@ def _new_value(values: pa.Array, field: pa.Field) -> pa.Array:
         raise SchemaMismatchError(
             f"the new value of {field.name!r} is {sql_type(values.type)}, but the column is {sql_type(field.type)}"
             f"{detail}",
-            advice="use an expression of that type, whose values fit",
+            advice=f"use an expression of that type, whose values fit{_example(field.type)}",
             column=field.name,
         ) from error
+
+
+def _example(kind: pa.DataType) -> str:
+    if pt.is_date(kind):
+        return ", such as DATE '2026-01-31'"
+    return ", such as TIMESTAMP '2026-01-31 12:00:00Z'" if pt.is_timestamp(kind) else ""
 
 
 def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -68,12 +68,12 @@ def _converted(argument: Bound, name: str) -> Bound:
     kind, accepts = _KINDS[name]
     found = cast_to(argument, kind) if pt.is_null(argument.kind) or accepts(argument.kind) else None
     if found is None:
-        raise TypeMismatch(f"CAST the value to {name.upper()}")
+        raise TypeMismatch(f"CAST the value to {'STRING' if name == 'text' else name.upper()}")
     return found
 
 
 _KINDS: Mapping[str, tuple[pa.DataType, Callable[[pa.DataType], bool]]] = {
-    "text": (TEXT, lambda kind: not pt.is_floating(kind)),
+    "text": (TEXT, lambda kind: not (pt.is_floating(kind) or pt.is_binary(kind))),
     "int": (INT, lambda kind: pt.is_integer(kind) and not kind.equals(LONG)),
     "double": (DOUBLE, is_number),
     "date": (DATE, lambda kind: is_moment(kind) or pt.is_string(kind)),
@@ -167,6 +167,7 @@ _TEXTS = {
     "replace": _plain("text text text", TEXT, texts.replace, optional=1, fallible=True),
     "lpad": _plain("text int text", TEXT, texts.lpad, optional=1, fallible=True),
     "rpad": _plain("text int text", TEXT, texts.rpad, optional=1, fallible=True),
+    "padded": Function(2, 2, lambda values: texts.padded(_converted(values[0], "text"), values[1])),
     "reverse": _plain("text", TEXT, pc.utf8_reverse),
     "startswith": _plain("text text", BOOLEAN, texts.startswith),
     "endswith": _plain("text text", BOOLEAN, texts.endswith),
@@ -217,4 +218,4 @@ _CASTS = {
 
 FUNCTIONS: Mapping[str, Function] = {**_CHOICES, **_NUMBERS, **_TEXTS, **_DATES, **_CASTS}
 # How operators are kept in the tree; they cannot be called by these names.
-OPERATORS = frozenset({"||", "<=>", "between", "in", "istrue", "isfalse"})
+OPERATORS = frozenset({"||", "<=>", "between", "in", "istrue", "isfalse", "padded"})

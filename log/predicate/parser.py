@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from tidelog.log.errors import PredicateError
+from tidelog.log.format.schema import SPARK_TYPE
 from tidelog.log.predicate.tree import CURRENT, Expression, clipped, depth, too_long
 from tidelog.log.system import to_datetime
 
@@ -41,18 +43,23 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
         raise PredicateError(
             f"a predicate must be SQL text, not {type(text).__name__}", advice='write a string such as "k > 5"'
         )
+    text = _with_time(text, schema)
     _require_bounded(text)
+    padded = schema if any(SPARK_TYPE in (field.metadata or ()) for field in schema or ()) else None
     import sqlglot  # noqa: PLC0415 - takes a tenth of a second, which programs without predicates save
 
     from tidelog.log.predicate.builder import Builder  # noqa: PLC0415 - imports sqlglot
-    from tidelog.log.predicate.dialect import DIALECT  # noqa: PLC0415 - imports sqlglot
+    from tidelog.log.predicate.char_columns import with_padding  # noqa: PLC0415 - imports what imports this module
+    from tidelog.log.predicate.dialect import EXPRESSIONS  # noqa: PLC0415 - imports sqlglot
 
     try:
-        tree = sqlglot.parse_one(text, dialect=DIALECT)
+        tree = sqlglot.parse_one(text, dialect=EXPRESSIONS)
         found = Builder(text, schema).build(tree)
+        if padded is not None:
+            found = with_padding(found, padded)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
-        raise _syntax_error(text, error) from error
+        raise _syntax_error(text, error, schema) from error
     except RecursionError:
         too_deep = True
     if too_deep:
@@ -62,8 +69,12 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
     return found
 
 
-def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateError:
+def _syntax_error(text: str, error: sqlglot.errors.SqlglotError, schema: pa.Schema | None) -> PredicateError:
     advice = "write a condition over columns in Spark's SQL, such as \"k > 5 AND day = '2024-01-01'\""
+    spoken = frozenset() if schema is None else _spoken(text)
+    words = [] if schema is None else [name for name in schema.names if name.upper() in spoken]
+    if words:
+        advice = f"a column that is named like a word of SQL needs backquotes: `{words[0]}`"
     if not text.strip():
         return PredicateError("the predicate cannot be parsed: it is empty", advice=advice)
     places = getattr(error, "errors", None)  # only of errors that the parser itself found
@@ -73,6 +84,13 @@ def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateErr
         else ""
     )
     return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=clipped(text))
+
+
+def _spoken(text: str) -> frozenset[str]:
+    """The words in the text that have a meaning of their own, in capitals."""
+    from tidelog.log.predicate.dialect import WORDS  # noqa: PLC0415 - imports sqlglot
+
+    return WORDS & {token.text.upper() for token in _tokens(text) or () if token.token_type.name not in _QUOTED}
 
 
 # --- the words of a text ----------------------------------------------------------------------------------------------
@@ -106,10 +124,10 @@ def _tokens(text: str) -> list[Token] | None:
         return None
     from sqlglot.errors import SqlglotError  # noqa: PLC0415 - takes a tenth of a second
 
-    from tidelog.log.predicate.dialect import DIALECT  # noqa: PLC0415 - imports sqlglot
+    from tidelog.log.predicate.dialect import EXPRESSIONS  # noqa: PLC0415 - imports sqlglot
 
     try:
-        return DIALECT.tokenize(text)
+        return EXPRESSIONS.tokenize(text)
     except SqlglotError:
         return None
 
@@ -160,6 +178,7 @@ _TextOrNone = TypeVar("_TextOrNone", str, "str | None")
 
 _QUOTED = ("STRING", "IDENTIFIER", "RAW_STRING")
 _CANDIDATE = re.compile("|".join(CURRENT), re.IGNORECASE)
+_TIME = re.compile(r" /\* ((?:DATE|TIMESTAMP) '[0-9 :.Z-]+') \*/")
 
 
 def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
@@ -168,24 +187,33 @@ def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
     So the text means the same wherever and whenever it is evaluated: by an executor, by another attempt of the
     statement, and by a rebase.
 
-    Replaces `current_timestamp`, `now`, `current_date`, `curdate` and `localtimestamp`; dates are those of UTC. Leaves
-    everything else as it is, also what `parse` will refuse. A column of such a name needs backquotes.
+    Replaces `current_timestamp()`, `now()`, `current_date()`, `curdate()` and `localtimestamp()`; dates are those of
+    UTC. A bare `current_date` or `current_timestamp` could also be a column, which `parse` knows: the time then follows
+    it as a comment. Leaves everything else as it is, also what `parse` will refuse.
     """
     # A caller can pass anything, which `parse` refuses.
     if not isinstance(text, str):
         return text
-    tokens = _tokens(text) if _CANDIDATE.search(text) else None
-    if tokens is None:
-        return text
-    now, pieces, end = functools.cache(now), [], 0
-    for place, token in enumerate(tokens):
-        form = _form(tokens, place)
-        if form is None:
-            continue
-        last = tokens[place + 2] if _has_parentheses(tokens, place) else token
-        pieces += [text[end : token.start], form.format(to_datetime(now()))]
-        end = last.end + 1
-    return "".join(pieces) + text[end:]
+    now = functools.cache(now)
+
+    def timed(call: _Call) -> str | None:
+        constant = call.form.format(to_datetime(now()))
+        if not call.is_bare:
+            return constant
+        return None if call.time else f"{call.text} /* {constant} */"
+
+    return _replaced(text, timed)
+
+
+def _with_time(text: str, schema: pa.Schema | None) -> str:
+    """The text with the times that `at_time` left as comments, where no column has the name; without them elsewhere."""
+    names = None if schema is None else {name.lower() for name in schema.names}
+
+    def settled(call: _Call) -> str | None:
+        is_column = names is None or call.text.lower() in names
+        return (call.text if is_column else call.time) if call.time else None
+
+    return _replaced(text, settled)
 
 
 def update_at_time(where: str, assignments: Any, now: Callable[[], int]) -> tuple[str, Any]:
@@ -196,19 +224,48 @@ def update_at_time(where: str, assignments: Any, now: Callable[[], int]) -> tupl
     return at_time(where, now), assignments
 
 
-def _form(tokens: list[Token], place: int) -> str | None:
-    """The form of the constant that replaces the token; None for any other token."""
-    token = tokens[place]
-    form, bare = CURRENT.get(token.text.lower(), (None, False))
-    if form is None or token.token_type.name in _QUOTED:
-        return None
-    beside = {tokens[other].token_type.name for other in (place - 1, place + 1) if 0 <= other < len(tokens)}
-    if "DOT" in beside:
-        return None
-    if _has_parentheses(tokens, place):
-        return form
-    called = place + 1 < len(tokens) and tokens[place + 1].token_type.name == "L_PAREN"
-    return form if bare and not called else None
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A function of the current time in a text, and the constant that it is, as a form.
+
+    `is_bare`: without parentheses; then `time` is the constant that follows it as a comment, if there is one.
+    """
+
+    text: str
+    form: str
+    is_bare: bool
+    time: str | None
+
+
+def _replaced(text: str, change: Callable[[_Call], str | None]) -> str:
+    """The text with other texts in place of the functions of the current time; None leaves one as it is."""
+    tokens = _tokens(text) if _CANDIDATE.search(text) else None
+    if tokens is None:
+        return text
+    pieces, end = [], 0
+    for place, token in enumerate(tokens):
+        form, bare = CURRENT.get(token.text.lower(), (None, False))
+        if form is None or token.token_type.name in _QUOTED or _is_field(tokens, place):
+            continue
+        is_call = _has_parentheses(tokens, place)
+        if not is_call and (not bare or _is_followed_by(tokens, place, "L_PAREN")):
+            continue
+        last = tokens[place + 2].end + 1 if is_call else token.end + 1
+        comment = None if is_call else _TIME.match(text, last)
+        call = _Call(text[token.start : last], form, is_bare=not is_call, time=comment and comment[1])
+        new = change(call)
+        if new is not None:
+            pieces += [text[end : token.start], new]
+            end = comment.end() if comment else last
+    return "".join(pieces) + text[end:]
+
+
+def _is_field(tokens: list[Token], place: int) -> bool:
+    return _is_followed_by(tokens, place, "DOT") or (place > 0 and tokens[place - 1].token_type.name == "DOT")
+
+
+def _is_followed_by(tokens: list[Token], place: int, sign: str) -> bool:
+    return place + 1 < len(tokens) and tokens[place + 1].token_type.name == sign
 
 
 def _has_parentheses(tokens: list[Token], place: int) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed, per_value
-from tidelog.log.predicate.types import BOOLEAN, INT, TEXT
+from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed, constant_value, per_value
+from tidelog.log.predicate.types import BOOLEAN, INT, TEXT, TypeMismatch
 
 # A function that makes a text longer stops here, so that a short predicate cannot fill the memory.
 MAX_MADE_CHARACTERS = 2**24
@@ -101,6 +102,13 @@ def _padding(text: str, count: int, pad: str) -> str:
 
 lpad = per_value(TEXT, lambda text, count, pad=" ": _padding(text, count, pad) + text[: max(count, 0)])
 rpad = per_value(TEXT, lambda text, count, pad=" ": text[: max(count, 0)] + _padding(text, count, pad))
+
+
+def padded(text: Bound, count: Bound) -> Bound:
+    """The text with spaces at its end, up to a constant number of characters. A longer one stays as it is."""
+    if not (count.constant and pt.is_integer(count.kind)):
+        raise TypeMismatch
+    return computed(TEXT, partial(pc.utf8_rpad, width=constant_value(count), padding=" "), [text])
 
 
 def _require_short(characters: int) -> None:

@@ -268,6 +268,8 @@ def to_sql(expression: Expression) -> str:  # noqa: PLR0912 - a case for each ki
 def _call_sql(name: str, arguments: tuple[Expression, ...]) -> str:
     if name == "negative":
         return f"-{_operand_sql(arguments[0])}"
+    if name == "padded":
+        name = "rpad"
     if name in ("||", "<=>"):
         return f" {name} ".join(map(_operand_sql, arguments))
     return f"{name}({', '.join(map(to_sql, arguments))})"
@@ -332,10 +334,15 @@ def _sql_interval(value: Interval) -> str:
 
 def column_type(column: Column, schema: pa.Schema) -> pa.DataType:
     """The Arrow type of a column or nested field."""
-    kind: Any = pa.struct(list(schema))
+    return column_field(column, schema).type
+
+
+def column_field(column: Column, schema: pa.Schema) -> pa.Field:
+    """A column of the schema, or a nested field."""
+    found: Any = pa.field("", pa.struct(list(schema)))
     for name in column.path:
-        kind = kind.field(kind.get_field_index(name)).type
-    return kind
+        found = found.type.field(found.type.get_field_index(name))
+    return found
 
 
 # --- Spark's order of floating numbers --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import pyarrow.types as pt
 from tidelog.log import predicate
 from tidelog.log.errors import PredicateError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.schema import is_list, is_variant, physical_name
 from tidelog.log.format.statistics_reader import has_bounds
 from tidelog.log.predicate import (
     FUNCTIONS,
@@ -347,6 +347,8 @@ class FileOutcomes:
 
 # Prefix of the columns that hold facts, so that they cannot clash with partition columns.
 _FACT = "\x1f"
+# deltalake up to 1.6.0 counts the nulls inside of lists and maps under these names, in place of those of a real column.
+_MISCOUNTED = frozenset({"item", "element", "key", "keys", "value", "values"})
 
 
 class FileFacts:
@@ -430,12 +432,19 @@ class FileFacts:
 
     def may_be_null(self, column: Column, *, outcome: bool) -> pa.BooleanArray:
         """Whether a row can be null, or for `outcome` False, whether a row can have a value."""
-        nulls = self._fact("nulls", column)
+        nulls = None if self._is_miscounted(column) else self._fact("nulls", column)
         if nulls is None:
             return self.always(answer=True)
         # The count may include dead rows. It still proves that no row, or every row, is null.
         never = pa.scalar(0) if outcome else self._rows()
         return pc.fill_null(pc.not_equal(self._columns[nulls], never), True)  # noqa: FBT003 - a value
+
+    def _is_miscounted(self, column: Column) -> bool:
+        """Whether a writer may have counted other nulls under the column's name."""
+        leaf = self._leaves[column] if column in self._leaves else self._leaf(column)
+        if leaf is None or len(leaf[0]) > 1 or leaf[0][0] not in _MISCOUNTED:
+            return False
+        return any(is_list(field.type) or pt.is_map(field.type) for field in self._schema)
 
     def is_float(self, side: Expression) -> bool:
         """Whether it can be NaN, which bounds ignore: a column in it, or what it computes without one."""

@@ -16,7 +16,7 @@ from sqlglot import expressions as exp
 
 from tidelog.log import Committed, Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TidelogError
-from tidelog.log.predicate.dialect import DIALECT
+from tidelog.log.predicate.dialect import STATEMENTS
 from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource import row_changes
@@ -97,7 +97,7 @@ def _ran(spark: SparkSession, text: str) -> DataFrame:
     if kind is None:
         return spark.sql(text)
     try:
-        statement = sqlglot.parse_one(text, dialect=DIALECT)
+        statement = sqlglot.parse_one(text, dialect=STATEMENTS)
     except sqlglot.ParseError:
         return spark.sql(text)  # its error is Spark's
     if not isinstance(statement, kind) or not _is_ours(statement.this):
@@ -189,7 +189,7 @@ def _text(node: Any, table: str, refused: str | None = None) -> str | None:
                 plain = short
             else:
                 column.replace(short)
-    return str(plain.sql(dialect=DIALECT))
+    return str(plain.sql(dialect=STATEMENTS))
 
 
 def _names_in(part: exp.Expression | None) -> set[str]:
@@ -231,7 +231,7 @@ def _merge(statement: _Statement) -> tuple[Committed, int]:
     delete = _merge_delete(parsed)
     gone = _text(delete, source.alias_or_name, refused=target.alias_or_name)
     _require_values(source)
-    rows = statement.spark.sql(exp.select("*").from_(source).sql(dialect=DIALECT))
+    rows = statement.spark.sql(exp.select("*").from_(source).sql(dialect=STATEMENTS))
     found = {name.lower() for name in rows.columns}
     missing = [name for name in schema.names if name.lower() not in found]
     if missing:
@@ -296,6 +296,6 @@ def _is_not(condition: exp.Expression | None, delete: exp.Expression | None) -> 
 
 def _unsupported(part: Any, instead: str) -> PredicateError:
     return PredicateError(
-        f"{brief(part.sql(dialect=DIALECT))} is not supported here",
+        f"{brief(part.sql(dialect=STATEMENTS))} is not supported here",
         advice=f"write {instead}; or use the methods of tidelog.streaming.table(spark, path)",
     )

@@ -53,6 +53,14 @@ def test_a_valid_value_is_kept_as_text(key: str, value: object, text: str) -> No
         ("delta.logRetentionDuration", "30"),
         ("delta.logRetentionDuration", "1 fortnight"),
         ("delta.logRetentionDuration", "-1 day"),
+        ("delta.logRetentionDuration", "1 month"),
+        ("delta.logRetentionDuration", "1 day 2"),
+        ("delta.logRetentionDuration", "interval"),
+        ("delta.checkpoint.writeStatsAsJson", "json"),
+        ("delta.checkpointPolicy", "v3"),
+        ("delta.randomPrefixLength", "0"),
+        ("delta.dataSkippingStringPrefixLength", "-1"),
+        ("delta.parquet.format.version", "3"),
         ("delta.dataSkippingNumIndexedCols", "-2"),
         ("delta.dataSkippingStatsColumns", ""),
         ("delta.dataSkippingStatsColumns", "a,"),
@@ -77,6 +85,97 @@ def test_a_valid_value_is_kept_as_text(key: str, value: object, text: str) -> No
 def test_an_invalid_value_is_refused(key: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=key):
         properties.validate({key: value})
+
+
+# All properties of delta-spark 4.4, Delta's kernel and deltalake, with a value that they take. An ellipsis: it is
+# refused.
+OF_DELTA = {
+    "appendOnly": "true",
+    "autoOptimize": "true",
+    "autoOptimize.autoCompact": "auto",
+    "autoOptimize.optimizeWrite": "true",
+    "castIcebergTimeType": "true",
+    "checkpoint.writeStatsAsJson": "false",
+    "checkpoint.writeStatsAsStruct": "true",
+    "checkpointInterval": "10",
+    "checkpointPolicy": "v2",
+    "checkpointRetentionDuration": "interval 2 days",
+    "columnMapping.maxColumnId": ...,
+    "columnMapping.mode": ...,
+    "compatibility.symlinkFormatManifest.enabled": ...,
+    "coordinatedCommits.commitCoordinator-preview": ...,
+    "coordinatedCommits.commitCoordinatorConf-preview": ...,
+    "coordinatedCommits.tableConf-preview": ...,
+    "dataSkippingNumIndexedCols": "-1",
+    "dataSkippingStatsColumns": "a, b",
+    "dataSkippingStringPrefixLength": "0",
+    "deletedFileRetentionDuration": "interval 1 week",
+    "dropFeatureTruncateHistory.retentionDuration": "interval 24 hours",
+    "enableChangeDataCapture": ...,
+    "enableChangeDataFeed": "true",
+    "enableDeletionVectors": "true",
+    "enableExpiredLogCleanup": "true",
+    "enableFullRetentionRollback": "false",
+    "enableIcebergCompatV1": ...,
+    "enableIcebergCompatV2": ...,
+    "enableIcebergCompatV3": ...,
+    "enableInCommitTimestamps": "true",
+    "enableMaterializePartitionColumnsFeature": ...,
+    "enableRowTracking": ...,
+    "enableTypeWidening": "true",
+    "enableVariantShredding": ...,
+    "ignoreIcebergBucketPartition": "true",
+    "ignoreProtocolDefaults": "true",
+    "inCommitTimestampEnablementTimestamp": ...,
+    "inCommitTimestampEnablementVersion": ...,
+    "isolationLevel": ...,
+    "logRetentionDuration": "1 day 12 hours",
+    "minReaderVersion": "1",
+    "minWriterVersion": "2",
+    "parquet.compression.codec": "zstd",
+    "parquet.format.version": "2.12.0",
+    "randomPrefixLength": "2",
+    "randomizeFilePrefixes": "true",
+    "redirectReaderWriter-preview": ...,
+    "redirectWriterOnly-preview": ...,
+    "requireCheckpointProtectionBeforeVersion": ...,
+    "rowTracking.materializedRowCommitVersionColumnName": ...,
+    "rowTracking.materializedRowIdColumnName": ...,
+    "rowTrackingSuspended": ...,
+    "sampleRetentionDuration": "interval 7 days",
+    "setTransactionRetentionDuration": "interval 1 hour",
+    "targetFileSize": "104857600",
+    "tuneFileSizesForRewrites": "true",
+    "universalFormat.enabledFormats": ...,
+    "universalFormat.iceberg.atomicConversion.supported": "true",
+    "universalformat.config.iceberg.any": "thing",
+    "writePartitionColumnsToParquet": ...,
+}
+
+
+@pytest.mark.parametrize("name", OF_DELTA)
+def test_a_property_of_delta_is_kept_or_refused_with_a_reason(name: str) -> None:
+    key, value = f"delta.{name}", OF_DELTA[name]
+    if isinstance(value, str):
+        assert properties.validate({key: value}) == {key: value}
+    else:
+        given = "name" if name.endswith("mode") else "iceberg" if name.endswith("Formats") else "true"
+        with pytest.raises(ConfigurationError, match=f"the table property '{key}' cannot be '{given}': ") as raised:
+            properties.validate({key: given})
+        assert raised.value.advice
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("delta.enableIcebergCompatV2", False),
+        ("delta.columnMapping.mode", "none"),
+        ("delta.universalFormat.enabledFormats", ""),
+        ("delta.requireCheckpointProtectionBeforeVersion", 0),
+    ],
+)
+def test_a_value_that_asks_for_nothing_is_kept(key: str, value: object) -> None:
+    assert list(properties.validate({key: value})) == [key]
 
 
 def test_the_error_says_which_values_are_allowed() -> None:
@@ -104,6 +203,8 @@ def test_an_unknown_key_with_a_known_prefix_is_refused(key: str) -> None:
         ("1 day", DAY_MS),
         ("  INTERVAL  2   Weeks ", 14 * DAY_MS),
         ("0 days", 0),
+        ("1 day 12 hours", 36 * 3_600_000),
+        ("interval 1 week 1 day 5000 microseconds", 8 * DAY_MS + 5),
     ],
 )
 def test_durations(text: str, expected: int) -> None:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 
 from tests.log.strategies import SCHEMAS
+from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
+from tidelog.log import Table
 from tidelog.log.errors import CorruptLogError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.log.format.schema import (
     fields_within,
@@ -22,6 +24,7 @@ from tidelog.log.format.schema import (
     table_schema,
     to_schema_string,
 )
+from tidelog.log.state.loader import load
 
 
 def field(kind: Any, *, name: str = "c", nullable: bool = True) -> dict[str, Any]:
@@ -203,6 +206,29 @@ def test_an_invalid_schema_is_a_corrupt_log(text: str) -> None:
     with pytest.raises(CorruptLogError) as raised:
         from_schema_string(text, path="/data/t")
     assert raised.value.fields["path"] == "/data/t"
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (["ghost"], "the schema has no such column"),
+        (["C"], "the schema has no such column"),
+        (["st.x"], "the schema has no such column"),
+        (["st"], "it is nested"),
+        (["c", "c"], "it is named twice"),
+        (["c", "ghost"], "the schema has no such column"),
+    ],
+)
+def test_a_partition_column_that_is_none_is_a_corrupt_log(names: list[str], fault: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("c", pa.string()), ("st", pa.struct([("x", pa.int64())]))])
+    store = memory_store()
+    put_commit(store, 0, PROTOCOL, metadata(schema, partition_columns=tuple(names)), add("a.parquet"))
+    table = Table(store, load(store))
+    for use in (lambda: table.schema, lambda: table.scan().to_arrow(), lambda: table.insert([{"id": 1}])):
+        with pytest.raises(CorruptLogError, match=fault):
+            use()
+    with pytest.raises(CorruptLogError, match=fault):
+        table.delete("id = 1")
 
 
 NTZ = pa.timestamp("us")

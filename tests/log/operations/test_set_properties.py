@@ -294,3 +294,18 @@ def test_metadata_of_another_writer_is_kept() -> None:
     assert table.properties == {"mine": "1"}
     put_foreign(table, foreign)
     assert table.refresh().properties == foreign.configuration
+
+
+def test_the_policy_of_checkpoints_brings_its_feature() -> None:
+    made = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.checkpointPolicy": "v2"})
+    assert "v2Checkpoint" in (made.head.protocol.reader_features or ())
+    classic = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.checkpointPolicy": "classic"})
+    assert (classic.head.protocol.min_reader_version, classic.head.protocol.min_writer_version) == (1, 2)
+    with pytest.raises(UnsupportedFeatureError, match="v2Checkpoint"):
+        classic.set_properties({"delta.checkpointPolicy": "v2"})
+    classic.set_properties({"delta.checkpointPolicy": "v2"}, allow_protocol_upgrade=True)
+    assert "v2Checkpoint" in (classic.head.protocol.writer_features or ())
+    for table in (made, classic):
+        table.insert(rows(range(3)))
+        table.checkpoint()
+        assert reopen(table).scan().count() == 3

@@ -33,9 +33,9 @@ class Ticking(System):
     ("text", "expected"),
     [
         ("t > current_timestamp()", f"t > {NOW}"),
-        ("t > CURRENT_TIMESTAMP", f"t > {NOW}"),
+        ("t > CURRENT_TIMESTAMP", f"t > CURRENT_TIMESTAMP /* {NOW} */"),
         ("t > now ( ) - INTERVAL 1 DAY", f"t > {NOW} - INTERVAL 1 DAY"),
-        ("d = current_date OR d = curdate()", "d = DATE '2020-09-13' OR d = DATE '2020-09-13'"),
+        ("d = current_date OR d = curdate()", "d = current_date /* DATE '2020-09-13' */ OR d = DATE '2020-09-13'"),
         ("localtimestamp() > t", "TIMESTAMP_NTZ '2020-09-13 12:26:40.000000' > t"),
         ("s = 'current_date' AND s = \"now()\"", "s = 'current_date' AND s = \"now()\""),
         ("`current_date` = 1 AND st.current_date = 1", "`current_date` = 1 AND st.current_date = 1"),
@@ -48,6 +48,28 @@ class Ticking(System):
 def test_the_time_takes_the_place_of_the_function(text: str, expected: str) -> None:
     assert at_time(text, lambda: NOW_MS) == expected
     assert at_time(expected, lambda: NOW_MS + 1) == expected
+
+
+@pytest.mark.parametrize("name", ["current_date", "Current_Date", "CURRENT_TIMESTAMP"])
+def test_a_column_wins_against_a_function_without_parentheses(name: str) -> None:
+    with_column = pa.schema([*SCHEMA, (name, pa.date32())])
+    for text in (f"d < {name.lower()}", f"d < {name} /* why */", f"d < `{name}`"):
+        assert predicate.columns(predicate.parse(at_time(text, lambda: NOW_MS), with_column)) == {"d", name}
+    call = predicate.parse(at_time(f"d < {name}()", lambda: NOW_MS), with_column)
+    bare = predicate.parse(at_time(f"d < {name}", lambda: NOW_MS), SCHEMA)
+    assert call == bare
+    assert predicate.columns(bare) == {"d"}
+
+
+def test_the_time_of_a_bare_name_is_no_word_of_the_text() -> None:
+    """Comments make each word inside of texts count, so that a long list would be refused."""
+    many = ", ".join(f"'{number} x'" for number in range(6_000))
+    text = at_time(f"d < current_date AND s IN ({many})", lambda: NOW_MS)
+    for schema in (SCHEMA, pa.schema([*SCHEMA, ("current_date", pa.date32())]), None):
+        if schema is None:
+            require_syntax(text)
+        else:
+            predicate.parse(text, schema)
 
 
 def test_a_predicate_without_a_time_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,8 @@ import pytest
 
 from tests.log.predicate.model import SCHEMA
 from tests.log.support import memory_store, new_table
-from tidelog.log import predicate
-from tidelog.log.errors import PredicateError
+from tidelog.log import Table, predicate
+from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate.tree import to_sql
 
 TABLE = new_table(memory_store(), SCHEMA)
@@ -229,3 +230,70 @@ def test_names_are_quoted_in_sql_text_only_if_needed() -> None:
     schema = pa.schema([("a b", pa.int64()), ("x`y", pa.int64()), ("plain_1", pa.int64())])
     text = "`a b` = 1 AND `x``y` = 2 AND plain_1 = 3"
     assert to_sql(predicate.parse(text, schema)) == text
+
+
+# --- what to write instead --------------------------------------------------------------------------------------------
+
+HELPFUL = pa.schema(
+    [("id", pa.int64()), ("s", pa.string()), ("d", pa.date32()), ("raw", pa.binary()), ("and", pa.int64())]
+)
+
+
+def helpful(act: Callable[[Table], object]) -> str:
+    table = new_table(memory_store(), HELPFUL)
+    table.insert([{"id": 1, "s": "x", "raw": b"ab"}])
+    with pytest.raises((PredicateError, SchemaMismatchError)) as raised:
+        act(table)
+    assert table.refresh().scan().to_arrow()["s"].to_pylist() == ["x"]
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("abc", "'abc'"),
+        ("new york", "'new york'"),
+        ("a-b", "'a-b'"),
+        ("me@x.org", "'me@x.org'"),
+        ("", "''"),
+        ("it's", "'it\\'s'"),
+    ],
+)
+def test_a_new_value_that_is_a_text_without_quotes(value: str, written: str) -> None:
+    said = helpful(lambda table: table.update("id = 1", {"s": value}))
+    assert f'the text itself is written "{written}"' in said
+    table = new_table(memory_store(), HELPFUL)
+    table.insert([{"id": 1}])
+    table.update("id = 1", {"s": written})
+    assert table.scan().to_arrow()["s"].to_pylist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("where", "advice"),
+    [
+        ("s = abc", "a text needs quotation marks inside of the SQL: 'abc'"),
+        ('id = "abc"', "what stands in quotation marks, also in double ones, is a text"),
+        ("id IN ('abc', 'b')", "what stands in quotation marks, also in double ones, is a text"),
+        ("s = 5", "compare a column of texts with a text, such as s = '5'"),
+        ("100 / (id - 1) > 1", "test first what an expression needs"),
+        ("substring(raw, 1, 1) = 'a'", "CAST the value to STRING"),
+        ("upper(raw) = 'A'", "CAST the value to STRING"),
+        ("and = 1", "a column that is named like a word of SQL needs backquotes: `and`"),
+        ("current_path = 'x'", "a column of that name is `current_path`"),
+    ],
+)
+def test_an_error_says_what_to_write_instead(where: str, advice: str) -> None:
+    assert advice in helpful(lambda table: table.scan(where).to_arrow())
+
+
+def test_a_new_date_without_quotes() -> None:
+    assert "such as DATE '2026-01-31'" in helpful(lambda table: table.update("id = 1", {"d": "2026-01-31"}))
+
+
+def test_bytes_are_cast_to_text() -> None:
+    table = new_table(memory_store(), HELPFUL)
+    table.insert([{"id": 1, "raw": "é".encode()}, {"id": 2, "raw": b"xy"}, {"id": 3}])
+    assert table.scan("substring(CAST(raw AS STRING), 1, 1) = 'é'").to_arrow()["id"].to_pylist() == [1]
+    table.insert([{"id": 4, "raw": b"\xff"}])
+    with pytest.raises(PredicateError, match="a value is not text in UTF-8"):
+        table.scan("CAST(raw AS STRING) = 'a'").to_arrow()

@@ -90,3 +90,74 @@ def test_statistics_of_deltalake(case: Case) -> None:
             except (ValueError, OSError, deltalake.exceptions.DeltaError):
                 assume(False)
         check(Table.open(path), case.where)
+
+
+# --- counts of nulls that are wrong -----------------------------------------------------------------------------------
+
+_MISCOUNTED = pa.schema(
+    [
+        ("value", pa.int64()),
+        ("item", pa.string()),
+        ("n", pa.int64()),
+        ("l", pa.list_(pa.int64())),
+        ("m", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+_SOME = st.fixed_dictionaries(
+    {
+        "value": st.none() | st.integers(0, 3),
+        "item": st.none() | st.sampled_from("ab"),
+        "n": st.none() | st.integers(0, 3),
+        "l": st.none() | st.lists(st.none() | st.integers(0, 3), max_size=3),
+        "m": st.none() | st.dictionaries(st.sampled_from("ab"), st.none() | st.integers(0, 3)),
+    }
+)
+_TESTS = st.builds(
+    "{0} {1}".format,
+    st.sampled_from(["value", "item", "n", "l", "m"]),
+    st.sampled_from(["IS NULL", "IS NOT NULL"]),
+) | st.sampled_from(
+    ["value = 1", "value IN (1, 2)", "item = 'a'", "item LIKE 'a%'", "n <> 1", "n <=> NULL", "n >= 0", "n < 9", "n = 2"]
+)
+
+
+def _deltalake_nulls(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """What deltalake up to 1.6.0 counts: the nulls inside of lists and maps, under the names of their parts."""
+    found = {name: sum(row[name] is None for row in rows) for name in ("value", "item", "n")}
+    found["item"] = found["l"] = sum(row["l"] is None or None in row["l"] or not row["l"] for row in rows)
+    pairs = [value for row in rows for value in (row["m"] or {}).values()]
+    return {**found, "key": 0, "value": sum(value is None for value in pairs)}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(_SOME, min_size=1, max_size=4), min_size=1, max_size=3), _TESTS, _TESTS, st.data())
+def test_counts_of_nulls_that_are_wrong_lose_no_row(
+    inserts: list[list[dict[str, Any]]], left: str, right: str, data: st.DataObject
+) -> None:
+    check_wrong_counts(inserts, left, right, data)
+
+
+@pytest.mark.nightly
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.lists(_SOME, min_size=1, max_size=4), min_size=1, max_size=3), _TESTS, _TESTS, st.data())
+def test_many_counts_of_nulls_that_are_wrong_lose_no_row(
+    inserts: list[list[dict[str, Any]]], left: str, right: str, data: st.DataObject
+) -> None:
+    check_wrong_counts(inserts, left, right, data)
+
+
+def check_wrong_counts(inserts: list[list[dict[str, Any]]], left: str, right: str, data: st.DataObject) -> None:
+    """The rows that a predicate finds are those that it finds without statistics."""
+    table = new_table(memory_store(), _MISCOUNTED)
+    for rows in inserts:
+        table.insert(pa.Table.from_pylist(rows, _MISCOUNTED))
+    for file, rows in zip(live_files(table), inserts, strict=True):
+        stats = msgspec.json.decode(file.stats or "{}")
+        stats["nullCount"] = _deltalake_nulls(rows)
+        for name in stats["minValues"]:
+            if data.draw(st.integers(0, 3)):
+                lies = [stats["numRecords"], stats["numRecords"] + 3, -1]
+                stats["nullCount"][name] = data.draw(st.sampled_from(lies))
+        put_foreign(table, remove(file), msgspec.structs.replace(file, stats=msgspec.json.encode(stats).decode()))
+    for where in (left, f"{left} OR {right}", f"{left} AND NOT ({right})", f"NOT ({left})"):
+        check(table.refresh(), where)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from tests.log.pruning.support import PARTITIONED, file, kept
 from tests.log.support import add
+from tidelog.log.format.schema import to_schema_string
 
 _RANGES = (file(0, 9, nulls=0), file(10, 19, nulls=1), file(20, 20, nulls=0), file(nulls=4), file(30, None), file())
 # The last two files are hard to drop: one has no maximum, the other has no bounds at all.
@@ -156,8 +158,30 @@ def test_nested_columns() -> None:
     assert kept("st IS NULL", found) == [0]
 
 
-def test_null_counts_of_a_list() -> None:
-    assert kept("l IS NULL", file(nulls=0, column="l"), file(nulls=1, column="l")) == [1]
+def test_null_counts_of_a_list_decide_nothing() -> None:
+    """In deltalake up to 1.6.0, the count is of the nulls among its elements."""
+    counts = [file(nulls=count, column="l") for count in (0, 1, 4, 9)]
+    assert kept("l IS NULL", *counts) == kept("l IS NOT NULL", *counts) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("nulls", [4, 5, -1])
+def test_a_count_of_nulls_that_bounds_contradict_decides_nothing(nulls: int) -> None:
+    lie, honest = file(1, 3, nulls=nulls), file(nulls=4)
+    for where in ("n = 2", "n IS NOT NULL", "n > 0", "n IS NULL", "n IN (1, 2)", "NOT n = 2"):
+        assert 0 in kept(where, lie, honest)
+    assert kept("n IS NOT NULL", honest, file(None, 3, nulls=4), file(1, None, nulls=4)) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["item", "element", "key", "value"])
+def test_a_column_named_like_a_part_of_a_list_has_no_count_of_nulls(name: str) -> None:
+    """In deltalake up to 1.6.0, such a name has the nulls inside of a list or map."""
+    plain = pa.schema([(name, pa.int64()), ("p", pa.int64())])
+    with_map = pa.schema([*plain, ("m", pa.map_(pa.string(), pa.int64()))])
+    files = [file(nulls=0, column=name), file(nulls=4, column=name)]
+    string = to_schema_string(with_map)
+    for where, believed in ((f"{name} IS NULL", [1]), (f"{name} IS NOT NULL", [0])):
+        assert kept(where, *files, schema=with_map, schema_string=string) == [0, 1]
+        assert kept(where, *files, schema=plain, schema_string=to_schema_string(plain)) == believed
 
 
 # --- missing and unreadable statistics --------------------------------------------------------------------------------
