@@ -17,7 +17,7 @@ from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
-from tidelog.log.format.schema import columns_of
+from tidelog.log.format.schema import columns_of, own_names
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.head import Head
@@ -95,7 +95,8 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
         check_statistics_columns(schema, metadata.partition_columns, texts)
     check_primary_key(schema, texts)
     order_columns(None, schema, texts)
-    require_clusterable(schema, metadata.partition_columns, table_properties.cluster_by(texts))
+    clusters_by = own_names(table_properties.cluster_by(texts), schema)
+    require_clusterable(schema, metadata.partition_columns, clusters_by)
 
 
 def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str, *, allow_upgrade: bool) -> Protocol:

@@ -23,9 +23,7 @@ DAY_MS = 86_400_000
 DELETES: dict[str, Callable[[Table], Any]] = {
     "statement": lambda table: table.delete("k = 1"),
     "rule": lambda table: table.upsert([{"k": 1}], when_matched=[(None, "delete")]),
-    "rule by source": lambda table: table.upsert(
-        [{"k": 9}], when_not_matched_by_source=[("target.k = 1", "delete")]
-    ),
+    "rule by source": lambda table: table.upsert([{"k": 9}], when_not_matched_by_source=[("target.k = 1", "delete")]),
     "without an order": lambda table: put(table, record(1, 0, op="d"), order_by=()),
     "some columns": lambda table: put(table, {"k": 1, "op": "d"}, order_by=(), columns="partial"),
     "another key": lambda table: table.update("k = 1", {"k": "77"}),
@@ -131,57 +129,74 @@ def test_rows_without_a_key_leave_none() -> None:
     assert held(table) == {}
 
 
+class Model:
+    """The serial model: live rows by key, and tombstones (key, order, whether it wins ties, when)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.buried: list[tuple[int, int, bool, int]] = []
+
+    def put(self, k: int, at: int, now_ms: int, *, is_delete: bool) -> None:
+        graves = [(order, wins) for key, order, wins, ms in self.buried if key == k and ms >= now_ms - 4 * DAY_MS]
+        grave, wins = max(graves, default=(-1, False))
+        known = self.rows.get(k)
+        if at < (grave if known is None else known) or (known is None and wins and at == grave):
+            return
+        if not is_delete:
+            self.rows[k] = at
+        elif known is not None or at > grave:
+            self.buried.append((k, at, False, now_ms))
+            self.rows.pop(k, None)
+
+    def delete(self, k: int, now_ms: int) -> None:
+        if k in self.rows:
+            self.buried.append((k, self.rows.pop(k), True, now_ms))
+
+    def move(self, k: int, now_ms: int) -> None:
+        if k in self.rows:
+            self.rows[k + 10] = self.rows[k]
+            self.delete(k, now_ms)
+
+
+def put_some(table: Table, model: Model, now_ms: int, data: st.DataObject) -> None:
+    of_key = data.draw(st.dictionaries(st.integers(0, 3), st.integers(0, 9), min_size=1))
+    batch = [record(key, at, op=data.draw(st.sampled_from("uud"))) for key, at in of_key.items()]
+    put(table, *batch)
+    for entry in batch:
+        model.put(entry["k"], entry["at"], now_ms, is_delete=entry["op"] == "d")
+
+
+def change_one(table: Table, model: Model, now_ms: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, 3))
+    match data.draw(st.sampled_from(("delete", "rule", "move", "insert"))):
+        case "delete":
+            table.delete(f"k = {k}")
+            model.delete(k, now_ms)
+        case "rule":
+            table.upsert([{"k": k}], when_matched=[(None, "delete")])
+            model.delete(k, now_ms)
+        case "move" if k + 10 not in model.rows:
+            table.update(f"k = {k}", {"k": "k + 10"})
+            model.move(k, now_ms)
+        case "insert" if k not in model.rows:
+            model.rows[k] = data.draw(st.integers(0, 9))
+            table.insert([record_of(k, model.rows[k])])
+        case _:
+            table.compact("major")
+
+
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from(list(KINDS)), st.booleans())
 def test_deletes_among_records_end_as_in_a_serial_model(data: st.DataObject, kind: str, is_indexed: bool) -> None:
     """Records and deletes in any order, any split into batches, other commits, and time that passes."""
-    clock = Clock()
+    clock, model = Clock(), Model()
     properties = {**KEYED, **KINDS[kind], "tidelog.keyIndex": is_indexed, "tidelog.tombstoneRetention": "4 days"}
     table = new_table(memory_store(clock), SCHEMA, properties=properties, system=clock)
-    rows: dict[int, int] = {}
-    buried: list[tuple[int, int, bool, int]] = []  # key, order, whether it wins ties, when
-
-    def newest(k: int, now_ms: int) -> tuple[int, bool]:
-        count = [(at, wins) for key, at, wins, ms in buried if key == k and ms >= now_ms - 4 * DAY_MS]
-        return max(count, default=(-1, False))
-
     for _ in range(data.draw(st.integers(1, 14))):
-        step = data.draw(st.sampled_from(("put", "put", "put", "delete", "rule", "move", "insert", "wait", "compact")))
-        k = data.draw(st.integers(0, 3))
         now_ms = max(clock.ms, load(table.store).head.timestamp_ms + 1)
-        if step == "put":
-            of_key = data.draw(st.dictionaries(st.integers(0, 3), st.integers(0, 9), min_size=1))
-            batch = [record(key, at, op=data.draw(st.sampled_from("uud"))) for key, at in of_key.items()]
-            put(table, *batch)
-            for entry in batch:
-                key, at = entry["k"], entry["at"]
-                grave, wins = newest(key, now_ms)
-                known = rows.get(key)
-                if at < (grave if known is None else known) or (known is None and wins and at == grave):
-                    continue
-                if entry["op"] == "u":
-                    rows[key] = at
-                elif known is not None or at > grave:
-                    buried.append((key, at, False, now_ms))
-                    rows.pop(key, None)
-        elif step in ("delete", "rule"):
-            if step == "delete":
-                table.delete(f"k = {k}")
-            else:
-                table.upsert([{"k": k}], when_matched=[(None, "delete")])
-            if k in rows:
-                buried.append((k, rows.pop(k), True, now_ms))
-        elif step == "move" and k + 10 not in rows:
-            table.update(f"k = {k}", {"k": "k + 10"})
-            if k in rows:
-                rows[k + 10] = rows[k]
-                buried.append((k, rows.pop(k), True, now_ms))
-        elif step == "insert" and k not in rows:
-            at = data.draw(st.integers(0, 9))
-            table.insert([record_of(k, at)])
-            rows[k] = at
-        elif step == "wait":
+        step = data.draw(st.sampled_from((put_some, put_some, change_one, change_one, None)))
+        if step is None:
             clock.ms += data.draw(st.sampled_from((1, DAY_MS, 3 * DAY_MS, 5 * DAY_MS)))
-        elif step == "compact":
-            table.compact("major")
-        assert {key: at for key, (at, _) in held(table).items()} == rows
+        else:
+            step(table, model, now_ms, data)
+        assert {key: at for key, (at, _) in held(table).items()} == model.rows
