@@ -80,14 +80,14 @@ class TombstoneChange:
     """
 
     order: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    rows_differ: bool = False
     own: TombstoneFile | None = None
     several: tuple[TombstoneFile, ...] = ()
     merged: TombstoneFile | None = None
     replaced: frozenset[str] = frozenset()
     expired_ms: int = 0
     restored: tuple[TombstoneFile, ...] | None = None
+    keys: tuple[str, ...] = ()
+    rows_differ: bool = False
 
     @property
     def is_ordered(self) -> bool:

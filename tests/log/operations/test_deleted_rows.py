@@ -73,7 +73,7 @@ def test_tables_without_a_key_or_an_order_pay_nothing(properties: dict[str, obje
     assert [*table.store.walk(tombstones.TOMBSTONE_FOLDER)] == []
 
 
-def graves(table: Table) -> set[tuple[int, int]]:
+def graves(table: Table) -> set[tuple[int, int | None]]:
     """The key and the order of each tombstone."""
     head = load(table.store).head
     columns = tombstones.tombstone_columns(head.metadata, table.path, ["k"], ["at"])
