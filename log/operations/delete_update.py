@@ -133,10 +133,12 @@ class RowMatcher:
 
     def tombstones(self) -> TombstoneChange | None:
         """What the rows that were buried do to the table's tombstones; None without any."""
-        if self.burial is None:
+        # Whether rows leave tombstones is looked up with the first row.
+        burial: Burial | None = self.__dict__.get("burial")
+        if burial is None:
             return None
-        change = self.burial.change_of_rows()
-        self._writer.written.extend(self.burial.written)
+        change = burial.change_of_rows()
+        self._writer.written.extend(burial.written)
         return change
 
     def cdc(self, *changes: tuple[str, pa.Table]) -> list[AddCDCFile]:
