@@ -73,7 +73,7 @@ def _counts(table: Table) -> tuple[int, int, int]:
     """The runs of the index, the files with tombstones, and the data files."""
     head = load(table.store).head
     files = 0 if head.totals is None else head.totals.num_files
-    return len(run_paths(table.store)), len(tombstones_of(table.store, head)), files
+    return len(run_paths(table.store)), len(tombstones_of(table.store, head, head.timestamp_ms)), files
 
 
 def _scan_ms(table: Table) -> float:

@@ -27,6 +27,7 @@ from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import ConfigurationError, ConsumerInUseError, StoreUnavailableError, TidelogError
+from tidelog.log.read.changes import columns_with_change, require_mode
 from tidelog.log.read.timeline import BEFORE_FIRST, Point
 from tidelog.log.system import REAL_SYSTEM, System, process_name
 
@@ -129,7 +130,8 @@ class _Tail:
         snapshot = self.table.at(version=self.position)
         schema = self.table.changes(after=self.table.version, mode=self.wanted.mode).schema
         own = {"_change_type": "insert", "_commit_version": self.position, "_commit_timestamp": snapshot.timestamp}
-        columns = self.wanted.columns or schema.names
+        mode = require_mode(self.wanted.mode)
+        columns = columns_with_change(self.wanted.columns, mode, self.table.schema) or schema.names
         scan = snapshot.scan(self.wanted.where)
 
         def complete() -> Iterator[pa.RecordBatch]:

@@ -11,9 +11,12 @@ import logging
 import os
 import random
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
+from threading import Lock, Thread
 
 from tidelog.log.presentable import presentable, presentable_lines
 
@@ -41,9 +44,35 @@ class System:
         """A random number in [low, high], for jitter. Not for secrets."""
         return random.uniform(low, high)  # noqa: S311 - jitter needs no cryptography
 
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Do some work in a thread. A program that ends waits for it, for AT_EXIT_S at most.
+
+        Raises RuntimeError if no thread can begin, for example because the program is ending.
+        """
+        thread = Thread(target=work, daemon=True)
+        with _background_lock:
+            if not _background:
+                # Python's only hook that runs while pools of threads still take work.
+                threading._register_atexit(_finish)  # type: ignore[attr-defined]  # noqa: SLF001
+            thread.start()
+            _background.append(thread)
+            _background[:-1] = [other for other in _background[:-1] if other.is_alive()]
+
     def uuid(self) -> str:
         """A fresh random UUID in its canonical text form."""
         return str(uuid.uuid4())
+
+
+# How long the end of a program waits for what is done in the background.
+AT_EXIT_S = 10.0
+_background: list[Thread] = []
+_background_lock = Lock()
+
+
+def _finish() -> None:
+    end_s = time.monotonic() + AT_EXIT_S
+    for thread in _background:
+        thread.join(max(0.0, end_s - time.monotonic()))
 
 
 REAL_SYSTEM = System()

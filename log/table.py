@@ -208,7 +208,9 @@ class Table(Statements, UpkeepMethods):
                 - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
                 - `net`: the net effect, at most one row per key; a large interval needs space for a temporary file
             where: SQL text over the columns of the result; only changes for which it is true are returned.
-            columns: The columns to return, in this order. None for all columns.
+            columns: The columns to return, in this order. None for all columns. The columns of the change, which
+                begin with `_`, come in any case, at the end unless they are named; `-_change_type`,
+                `-_commit_version` or `-_commit_timestamp` among the names leaves one out.
             keys: The key columns for `net`; by default those of `tidelog.primaryKey`.
 
         Raises:

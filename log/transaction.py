@@ -229,7 +229,7 @@ class Transaction:
         """Stage the restoration of an older version. Arguments and errors as for `Table.restore`."""
         self.require_row_changes()
         target = restore_target(self._store, self._system, self._state.head, version, timestamp)
-        return self._keep(stage_restore(self._store, self._state, target))
+        return self._keep(stage_restore(self._store, self._state, target, self._system.now_ms()))
 
     def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
         """Stage setting table properties, and removing those whose value is None; as `Table.set_properties`."""

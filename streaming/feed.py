@@ -92,7 +92,8 @@ class Feed:
             micro-batch for it there.
         max_bytes: The most bytes in one micro-batch. One file is always read.
         max_rows: The most rows in one micro-batch. One file is always read.
-        columns: The columns to read, in this order; None for all.
+        columns: The columns to read, in this order; None for all. Those of the change come along, unless one is left
+            out: `-_commit_timestamp`.
         where: SQL text; only rows for which it is true are read.
         skip_change_commits: With `append`, leave commits out that removed or changed rows, instead of failing.
         storage_options: Credentials and endpoints of the store.

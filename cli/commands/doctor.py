@@ -18,6 +18,7 @@ from tidelog.log.state.loader import load
 from tidelog.log.state.tombstones import lost_tombstones
 from tidelog.log.storage import Store, open_store
 from tidelog.log.storage.doctor import Finding, examine
+from tidelog.log.system import REAL_SYSTEM
 
 _TOMBSTONES = "tombstones"
 
@@ -67,7 +68,7 @@ def doctor_command(
 def _of_table(store: Store) -> Iterator[Finding]:
     """Whether a table has the tombstones that its log names; nothing if there is no table that can be read."""
     try:
-        lost = lost_tombstones(store, load(store).head)
+        lost = lost_tombstones(store, load(store).head, REAL_SYSTEM.now_ms())
     except (TidelogError, OSError):
         return
     if lost:

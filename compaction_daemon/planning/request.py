@@ -12,7 +12,7 @@ from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
 from tidelog.log.format.clustering import LIQUID, clustering_columns, require_clusterable
-from tidelog.log.format.schema import physical_name
+from tidelog.log.format.schema import own_names, physical_name
 from tidelog.log.presentable import brief
 
 AUTO_LEVEL = "auto"
@@ -116,7 +116,8 @@ def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[Com
     """
     if request.level == MINOR:
         return request, ()
-    columns = request.cluster_by or properties.cluster_by(snapshot.properties)
+    named = request.cluster_by or properties.cluster_by(snapshot.properties)
+    columns = tuple(own_names([name], snapshot.schema)[0] for name in named)
     notes: tuple[str, ...] = ()
     if not columns:
         columns = clustering_columns(snapshot.state.head.domains, snapshot.schema)

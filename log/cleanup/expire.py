@@ -31,7 +31,7 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.state.table_identity import is_same_commit
-from tidelog.log.state.tombstones import tombstones_of
+from tidelog.log.state.tombstones import expired_ms, tombstones_of
 from tidelog.log.state.version_checksum import read_head
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -251,10 +251,9 @@ class _Expired:
         entry = self._head.transactions.get(TOMBSTONES)
         if entry is None:
             return None
-        kept_ms = properties.duration_ms(self._head.metadata.configuration, properties.TOMBSTONE_RETENTION)
-        expired_ms = self._now_ms - kept_ms
-        files = tombstones_of(self._store, self._head)
-        return entry.version if any(file.newest_ms >= expired_ms for file in files) else None
+        counts_ms = expired_ms(self._head, self._now_ms)
+        files = tombstones_of(self._store, self._head, self._now_ms)
+        return entry.version if any(file.newest_ms >= counts_ms for file in files) else None
 
     def _is_intact(self, found: CheckpointFiles) -> bool:
         """Whether all of the checkpoint can be read and its totals match the version's checksum."""

@@ -4,6 +4,7 @@
 - `version_put`: put one version, and settle a put without an answer
 - `content`: what a commit says: its actions, from what is staged and the state that the commit follows, the ids of new
   rows, and the commitInfo
+- `burial`: the tombstones that a commit leaves of keys and rows that are deleted
 - `race`: what the conflict policy and the rebase decide about the winners, and the reads for that
 - `conflict_ledger`: where it is recorded what a lost race cost
 - `result`: `Committed` and `Superseded`

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from tidelog import __version__
+from tidelog.log.commit.burial import buried_again
 from tidelog.log.conflict.fences import horizon_of
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
@@ -61,9 +62,13 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     actions.extend(staged.transactions)
     if staged.fence is not None:
         actions.append(staged.fence)
-    tombstones = None if staged.tombstones is None else _tombstones(staged, staged.tombstones, state.head, store)
+    change, buried = staged.tombstones, list[str]()
+    if change is not None and change.rows_differ:
+        metadata = staged.metadata or state.head.metadata
+        change, buried = buried_again(store, system, state.head, metadata, change, staged.deletes)
+    tombstones = None if change is None else _tombstones(staged, change, state.head, store, now_ms)
     if tombstones is not None:
-        actions.append(SetTransaction(TOMBSTONES, state.head.version + 1, now_ms))
+        actions.append(SetTransaction(TOMBSTONES, state.head.version + 1, state.head.next_timestamp_ms(now_ms)))
     for group in staged.moves:
         actions.extend(group.inputs)
         actions.extend(vectors.without_dead(group.outputs, staged.dead))
@@ -77,17 +82,22 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     actions.extend(vectors.without_dead(staged.adds, staged.dead))
     actions.extend(staged.cdc)
     prepared = _finished(staged, actions, vectors, store, system)
-    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state, store), tombstones=tombstones)
+    return replace(
+        prepared,
+        actions=with_new_ids(prepared.actions, staged, state, store),
+        written=(*prepared.written, *buried),
+        tombstones=tombstones,
+    )
 
 
-def _tombstones(staged: Staged, change: TombstoneChange, head: Head, store: Store) -> TombstoneList | None:
+def _tombstones(staged: Staged, change: TombstoneChange, head: Head, store: Store, now_ms: int) -> TombstoneList | None:
     """The tombstones after the commit; None if it does not change them."""
     if not change.written and change.restored is None:
         return None
     if change.restored is not None:
         # A vacuum can have announced to delete them since they were staged.
-        require_tombstones(store, change.restored, int(staged.parameters["version"]), head)
-    before, known = head.transactions.get(TOMBSTONES), tombstones_of(store, head)
+        require_tombstones(store, change.restored, int(staged.parameters["version"]), head, now_ms)
+    before, known = head.transactions.get(TOMBSTONES), tombstones_of(store, head, now_ms)
     if change.restored is not None and set(change.restored) == set(known):
         return None
     return TombstoneList(
@@ -220,7 +230,7 @@ def commit_info_of(
     """
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
-    stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
+    stamp = head.next_timestamp_ms(now_ms) if staged.timestamp_ms is None else staged.timestamp_ms
     if not 0 <= stamp <= commit_info.MAX_TIMESTAMP_MS:
         # Readers ignore such a time, so the versions' times would no longer increase.
         raise ConfigurationError(
@@ -357,12 +367,14 @@ def require_restorable(store: Store, adds: list[AddFile], version: int, head: He
             raise _not_restorable(store, version, head, what, max(horizon, version + 1)) from error
 
 
-def require_tombstones(store: Store, files: Sequence[TombstoneFile] | None, version: int, head: Head) -> None:
+def require_tombstones(
+    store: Store, files: Sequence[TombstoneFile] | None, version: int, head: Head, now_ms: int
+) -> None:
     """Raise HistoryExpiredError unless the tombstones of `version` are there, and no vacuum may delete them."""
     if files is None:
-        what = "the commits that say which keys had been deleted by upserts with an order were cleaned up"
+        what = "the commits that say which keys had been deleted were cleaned up"
         raise _not_restorable(store, version, head, what, version + 1)
-    known = {file.path for file in tombstones_of(store, head)}
+    known = {file.path for file in tombstones_of(store, head, now_ms)}
     horizon = horizon_of(head.transactions)
     for path in (file.path for file in files if file.path not in known):
         if version < horizon or not has_file(store, path):

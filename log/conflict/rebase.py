@@ -10,7 +10,8 @@ The winners are folded in, oldest first, then the transaction is judged at the n
    its rows is left, if compactions of its level or above moved all of them, or if a move has no lineage.
 4. A winner deleted rows that the transaction deletes: they leave its deletes, and their images die with them. If it
    staged change rows for them it is a conflict, because the change feed would be wrong, and so it is if its new rows
-   have values or row ids of those that it replaces. Rows that it found and keeps may not be deleted either.
+   have values or row ids of those that it replaces. Rows that it found and keeps may not be deleted either. Only the
+   rows that it still deletes get tombstones.
 5. A winner added rows: this matters only if the transaction reads. Rows that match join its deletes if deleting is all
    that it does with them, else it is a conflict, as it is if new rows would need their values or row ids. Whether rows
    match is a Question, which the caller answers by reading them.
@@ -293,7 +294,7 @@ class Rebase:
         staged = replace(
             self._staged, deletes=tuple(found), dead=dead, metrics=_counted(self._staged.metrics, -len(lost))
         )
-        return self._judge_reads(staged, answers)
+        return self._judge_reads(staged.with_other_rows() if len(lost) else staged, answers)
 
     def _unchanged_copies(self, lost: Int64Array, dead: Mapping[str, BitMap64]) -> list[RowDelete] | Conflict:
         """The copy-on-write deletes of a table without vectors: each is kept as staged, or all its rows died."""
@@ -337,7 +338,7 @@ class Rebase:
                 deletes[path] = RowDelete(file, mine | extra, answer.rows)
                 joined += len(extra)
         staged = replace(staged, deletes=tuple(deletes.values()), metrics=_counted(staged.metrics, joined))
-        return Rebased(staged, rules=frozenset(self._rules))
+        return Rebased(staged.with_other_rows() if joined else staged, rules=frozenset(self._rules))
 
     def _possible_matches(self) -> dict[str, AddFile]:
         """The live files with rows of winners that may match, according to the log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -126,11 +126,13 @@ class Staged:
 
     `kept` are rows that it read and leaves as they are: a winner that deletes or changes one of them is a conflict.
     With `sees_all` it may have read any row, and a winner that changes rows is a conflict.
-    With `is_computed` the added rows were computed from the deleted ones, and each stands for one of `reads.keys`: a
-    winner that changed or added such a row is a conflict.
+    With `is_computed` what it stages was computed from the deleted rows, and no other one with `reads.keys` may appear:
+    a winner that changed or added such a row is a conflict.
 
     `tombstones` are what it does to the tombstones of deleted keys. If it has compared its rows with them, it has read
-    those of `reads.keys`: a winner that wrote one of them, or took tombstones back, is a conflict.
+    those of `reads.keys`: a winner that wrote one of them, or took tombstones back, is a conflict. If they are those of
+    the rows that it deletes, a rebase over winners that change which rows these are says so, and the commit writes them
+    again.
 
     A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
     in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
@@ -170,6 +172,12 @@ class Staged:
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_other_rows(self) -> Staged:
+        """The transaction after a rebase that changed which rows it deletes."""
+        if self.tombstones is None or not self.tombstones.keys:
+            return self
+        return replace(self, tombstones=replace(self.tombstones, rows_differ=True))
 
     @property
     def is_blind_append(self) -> bool:

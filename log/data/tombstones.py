@@ -1,10 +1,14 @@
-"""Tombstones: keys that an UPSERT with an order has deleted, and the order of the record that deleted each.
+"""Tombstones: keys that were deleted, and the order of the record, or of the row, with which each went.
 
 A record that comes later, and is older, must not bring such a row back. Nothing else in the table knows of a row that
 is gone, so a tombstone is no hint: the files are named by commits, and a damaged one is an error.
 
-A file is parquet below `_tidelog/tombstones/`, with a row for each key: the key columns, the columns of the order, and
-when the row was written. The rows are in the order of the keys, so that a reader of few keys reads few row groups.
+A record of an equal order replaces the tombstone that a deleting record left. It has no effect where a DELETE removed
+the row, because the record that made the row may come again: then the tombstone wins ties.
+
+A file is parquet below `_tidelog/tombstones/`, with rows for keys: the key columns, the columns of the order, when the
+row was written, and whether it wins ties. Files of older versions lack the last column: their rows do not. The rows are
+in the order of the keys, so that a reader of few keys reads few row groups.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from tidelog.log.arrays import BoolArray
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.ordering import are_newest
+from tidelog.log.data.ordering import ranks
 from tidelog.log.errors import CorruptLogError, TidelogError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
@@ -35,9 +40,10 @@ from tidelog.log.system import System, logger
 _LOGGER = logger(__name__)
 
 TOMBSTONE_FOLDER = "_tidelog/tombstones"
-# Names of columns in memory, which no column of a table has: when a row was written, and those of an order begin so.
-WRITTEN_MS = "\x1f"
-_KEY, _ORDER, _WRITTEN_MS, _TABLE = "key.", "order.", "written_ms", b"tidelog.table"
+# Names of columns in memory, which no column of a table has: when a row was written, whether it wins ties, and those of
+# an order begin so.
+WRITTEN_MS, WINS_TIES = "\x1f", "\x1f\x1f"
+_KEY, _ORDER, _WRITTEN_MS, _WINS_TIES, _TABLE = "key.", "order.", "written_ms", "wins_ties", b"tidelog.table"
 _GROUP_ROWS = 2**12
 # So many row groups are read at a time.
 _GROUPS_AT_ONCE = 32
@@ -61,18 +67,18 @@ class TombstoneColumns:
     @property
     def names(self) -> list[str]:
         """The names of the columns of tombstones in memory. A column can be in the key and in the order."""
-        return [*self.keys.names, *order_names(self.order.names), WRITTEN_MS]
+        return [*self.keys.names, *order_names(self.order.names), WRITTEN_MS, WINS_TIES]
 
     @property
     def stored(self) -> list[str]:
         """The names of the same columns in a file."""
         keys, order = _physical(self.keys), _physical(self.order)
-        return [*(f"{_KEY}{name}" for name in keys), *(f"{_ORDER}{name}" for name in order), _WRITTEN_MS]
+        return [*(f"{_KEY}{name}" for name in keys), *(f"{_ORDER}{name}" for name in order), _WRITTEN_MS, _WINS_TIES]
 
     @property
     def types(self) -> list[pa.DataType]:
         """Their types."""
-        return [*self.keys.types, *self.order.types, pa.int64()]
+        return [*self.keys.types, *self.order.types, pa.int64(), pa.bool_()]
 
 
 def tombstone_columns(metadata: Metadata, path: str, keys: Sequence[str], order: Sequence[str]) -> TombstoneColumns:
@@ -153,6 +159,8 @@ def _typed(stored: pa.Table, columns: TombstoneColumns) -> Iterator[pa.Table]:
     Nothing if they have other types, because another engine has given the table new columns of the same names. That is
     said in the log.
     """
+    if _WINS_TIES not in stored.column_names:
+        stored = stored.append_column(_WINS_TIES, pa.array(np.zeros(stored.num_rows, dtype=bool)))
     fields = list(zip(columns.names, columns.stored, columns.types, strict=True))
     try:
         yield pa.table({name: stored[own].cast(kind) for name, own, kind in fields})
@@ -242,17 +250,26 @@ def merge_tombstones(
 ) -> TombstoneFile | None:
     """Write the tombstones of some files to one, without those from before `expired_ms`; None if none is left.
 
-    Of each key it has the greatest order, and the time of the newest one. Raises CorruptLogError.
+    Of each key it has the greatest order, and what is less but newer, which counts longer. Raises CorruptLogError.
     """
     found = [table for file in files for table in read_tombstones(store, file, columns)]
     rows = pa.concat_tables(found) if found else None
     rows = None if rows is None else rows.filter(pc.greater_equal(rows[WRITTEN_MS], expired_ms))
     if rows is None or not rows.num_rows:
         return None
-    codes = np.asarray(group_numbers(rows, columns.keys.names))
-    newest_ms = np.zeros(int(codes.max()) + 1, dtype=np.int64)
-    np.maximum.at(newest_ms, codes, np.asarray(rows[WRITTEN_MS]))
-    rows = rows.drop_columns([WRITTEN_MS])
-    is_newest = pa.array(are_newest(rows, columns.keys.names, order_names(columns.order.names)))
-    rows = rows.append_column(WRITTEN_MS, pa.array(newest_ms[codes], pa.int64())).filter(is_newest)
-    return write_tombstones(store, system, columns, rows)
+    return write_tombstones(store, system, columns, rows.filter(pa.array(_that_count(rows, columns))))
+
+
+def _that_count(rows: pa.Table, columns: TombstoneColumns) -> BoolArray:
+    """Which tombstones say something that no other one of their key says for as long."""
+    codes = np.asarray(group_numbers(rows, columns.keys.names), dtype=np.int64)
+    order = ranks(rows, [*order_names(columns.order.names), WINS_TIES])
+    times, written = np.unique(np.asarray(rows[WRITTEN_MS]), return_inverse=True)
+    # Of each key the greatest first, and then only what is newer than all before it.
+    by_key = np.lexsort((-written, -order, codes))
+    ages = codes[by_key] * len(times) + written[by_key]
+    is_newer = np.ones(len(ages), dtype=bool)
+    is_newer[1:] = ages[1:] > np.maximum.accumulate(ages)[:-1]
+    found = np.zeros(len(ages), dtype=bool)
+    found[by_key] = is_newer
+    return found

@@ -140,6 +140,13 @@ def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "no
         ) from error
 
 
+def own_names(names: Iterable[str], schema: pa.Schema) -> list[str]:
+    """Names of columns as the schema spells them, each once; case does not matter. One that it lacks stays as it is."""
+    spelled = {name.lower(): name for name in schema.names}
+    known = set(schema.names)
+    return list(dict.fromkeys(name if name in known else spelled.get(str(name).lower(), name) for name in names))
+
+
 def physical_name(field: pa.Field) -> str:
     """A field's name in data files, partition values and statistics."""
     name = (field.metadata or {}).get(_PHYSICAL_NAME)

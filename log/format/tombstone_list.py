@@ -1,5 +1,5 @@
-"""The tombstones of a table: which files have them at a version. An UPSERT with an order leaves them; see
-`tidelog.log.data.tombstones`.
+"""The tombstones of a table: which files have them at a version. An UPSERT with an order leaves them, and a DELETE of
+rows in a table with an order; see `tidelog.log.data.tombstones`.
 
 A commit that changes the files names all of them in `commitInfo.tidelog.tombstones`, and has an entry of the
 application `tidelog/tombstones` with its own version. So the newest entry says which commit to read.
@@ -69,11 +69,14 @@ def listed_files(info: CommitInfo) -> tuple[TombstoneFile, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TombstoneChange:
-    """What a transaction with an order, by the columns `order` of the table, does to the list.
+    """What a transaction does to the list, by the columns `order` of the table.
 
     It adds `own`, with the keys that it deletes, or `several` files with them, and `merged`, which has what the files
     at the paths `replaced` have. If one of those is not in the list any more, `merged` is left out. Files with nothing
     newer than `expired_ms` leave the list. A RESTORE sets the list to `restored`.
+
+    With `keys`, the columns of the key, it has compared nothing: `own` and `several` have the rows that it deletes.
+    `rows_differ` says that a rebase has changed which rows these are.
     """
 
     order: tuple[str, ...] = ()
@@ -83,11 +86,13 @@ class TombstoneChange:
     replaced: frozenset[str] = frozenset()
     expired_ms: int = 0
     restored: tuple[TombstoneFile, ...] | None = None
+    keys: tuple[str, ...] = ()
+    rows_differ: bool = False
 
     @property
     def is_ordered(self) -> bool:
         """Whether the transaction has compared rows with tombstones."""
-        return self.restored is None
+        return self.restored is None and not self.keys
 
     @property
     def written(self) -> tuple[TombstoneFile, ...]:

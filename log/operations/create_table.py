@@ -28,7 +28,7 @@ from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped, requested
-from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
+from tidelog.log.format.schema import own_names, require_depth, table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.checkpointing import checkpoint
@@ -133,7 +133,8 @@ def staged_creation(
     check_statistics_columns(columns, list(partition_by), configuration)
     check_primary_key(columns, configuration)
     order_columns(None, columns, configuration)
-    require_clusterable(columns, list(partition_by), table_properties.cluster_by(configuration))
+    clusters_by = own_names(table_properties.cluster_by(configuration), columns)
+    require_clusterable(columns, list(partition_by), clusters_by)
     metadata = Metadata(
         id=system.uuid(),
         format=Format(),

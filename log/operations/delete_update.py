@@ -3,21 +3,27 @@
 With deletion vectors on, rows are deleted by a vector; otherwise their files are rewritten without them
 (copy-on-write). With the change data feed on, an update writes change rows, and so does a delete that rewrites files.
 The changes of a delete by vectors are the difference between the old and the new vectors.
+
+In a table with a primary key and an order, the rows leave tombstones; see `tidelog.log.commit.burial`. For those, the
+columns of both are read of the rows that are deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from tidelog.log import predicate
 from tidelog.log.arrays import Int64Array
+from tidelog.log.commit.burial import Burial, columns_of_rows
 from tidelog.log.conflict.moves import located, starts
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged, UpdateImages
@@ -30,6 +36,7 @@ from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import columns_of
+from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.predicate import Expression
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.pruning.file_pruning import prune_state
@@ -65,6 +72,13 @@ class RowMatcher:
         # The row counts in the footers that were read, dead rows included, by path.
         self._physical_rows: dict[str, int] = {}
 
+    @cached_property
+    def burial(self) -> Burial | None:
+        """Takes the rows that are deleted; None if they leave no tombstones."""
+        writer = self._writer
+        columns = columns_of_rows(writer.metadata, writer.store.url)
+        return None if columns is None else Burial(writer.store, writer.system, self._state.head, columns)
+
     def candidates(self, expression: Expression) -> pa.Table:
         """The live files that can have a row for which `expression` is true, with the schema ADD."""
         return prune_state(self._state, expression, self.schema, self._writer.metadata).files
@@ -96,6 +110,36 @@ class RowMatcher:
             self._physical_rows[add.path] = footer.num_rows
 
         return read_numbered_batches(self._writer.store, DataFile.of(add), schema, only=only, on_footer=keep)
+
+    def bury(self, matched: Matched) -> None:
+        """Leave tombstones of matched rows, if the table's rows leave some."""
+        if self.burial is None:
+            return
+        if set(self.burial.names) <= set(matched.rows.column_names):
+            self.burial.add(matched.rows)
+        else:
+            self.burial.add_deleted([RowDelete(matched.add, matched.positions, 0)])
+
+    def bury_old_keys(self, old: pa.Table, new: pa.Table) -> None:
+        """Leave tombstones of the rows that have another key in their new images, if the table's rows leave some."""
+        if self.burial is None:
+            return
+        is_same = pa.array(np.ones(old.num_rows, dtype=bool))
+        for name in self.burial.columns.keys.names:
+            is_equal = pc.fill_null(pc.equal(old[name], new[name]), fill_value=False)
+            is_same = pc.and_(is_same, is_equal)
+        if not pc.all(is_same).as_py():
+            self.burial.add(old.filter(pc.invert(is_same)))
+
+    def tombstones(self) -> TombstoneChange | None:
+        """What the rows that were buried do to the table's tombstones; None without any."""
+        # Whether rows leave tombstones is looked up with the first row.
+        burial: Burial | None = self.__dict__.get("burial")
+        if burial is None:
+            return None
+        change = burial.change_of_rows()
+        self._writer.written.extend(burial.written)
+        return change
 
     def cdc(self, *changes: tuple[str, pa.Table]) -> list[AddCDCFile]:
         """Write change rows: types of changes, each with its rows."""
@@ -139,13 +183,18 @@ def file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[
 # --- DELETE and UPDATE ------------------------------------------------------------------------------------------------
 
 
-def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
-    """Stage deleting the rows for which `where` is true. Raises PredicateError."""
+def stage_delete(state: LogState, writer: DataWriter, where: str, *, buries: bool = True) -> Staged:
+    """Stage deleting the rows for which `where` is true. Unless `buries` is off, they leave tombstones.
+
+    Raises PredicateError.
+    """
     where = predicate.at_time(where, writer.system.now_ms)
     change = _RowChange(state, writer, where)
     deletes, cdc = [], []
     for matched in change.matches():
         deletes.append(change.delete(matched))
+        if buries:
+            change.bury(matched)
         if change.feed and not change.vectors:
             cdc += change.cdc((DELETE, matched.rows))
     rows = sum(len(delete.positions) for delete in deletes)
@@ -155,6 +204,7 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
         deletes=tuple(deletes),
         cdc=tuple(cdc),
         reads=Reads(change.predicate),
+        tombstones=change.tombstones(),
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numDeletedRows": rows, **file_metrics(deletes, ())},
     )
@@ -163,8 +213,8 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
 def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str]) -> Staged:
     """Stage new values for the rows for which `where` is true.
 
-    `assignments` maps columns to SQL expressions over the old row. Raises PredicateError, and SchemaMismatchError for a
-    value that does not fit its column.
+    `assignments` maps columns to SQL expressions over the old row. A row that gets another key leaves a tombstone of
+    its old one. Raises PredicateError, and SchemaMismatchError for a value that does not fit its column.
     """
     where, assignments = predicate.update_at_time(where, assignments, writer.system.now_ms)
     change = _RowChange(state, writer, where, updates=True)
@@ -175,6 +225,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         image = change.assigned(old, assignments)
         deletes.append(change.delete(matched))
         images.append(change.with_ids_of(matched.rows, image))
+        change.bury_old_keys(old, image)
         if change.feed:
             cdc += change.cdc((UPDATE_PREIMAGE, old), (UPDATE_POSTIMAGE, image))
     adds: list[AddFile] = []
@@ -183,6 +234,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         adds = writer.write(new)
         deletes = with_image_addresses(deletes, writer, new, adds)
     rows = sum(image.num_rows for image in images)
+    tombstones = change.tombstones()
     return Staged(
         operation="UPDATE",
         operation_class=OperationClass.UPDATE_DELETE,
@@ -190,6 +242,9 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         adds=tuple(adds),
         cdc=tuple(cdc),
         reads=Reads(change.predicate),
+        # Which of the rows get another key is not known to a rebase.
+        is_computed=tombstones is not None,
+        tombstones=tombstones,
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numUpdatedRows": rows, **file_metrics(deletes, adds)},
     )

@@ -109,8 +109,13 @@ class _Found(NamedTuple):
 class _Merge(KeyMatcher):
     """Applies the rules to the rows of the table, and stages what they change."""
 
-    def __init__(self, state: LogState, writer: DataWriter, source: _Source, rules: RowRules) -> None:
+    def __init__(
+        self, state: LogState, writer: DataWriter, source: _Source, rules: RowRules, *, has_order: bool = False
+    ) -> None:
         super().__init__(state, writer, source.keys)
+        if has_order:
+            # The records leave tombstones, and not the rows.
+            self.burial = None
         self.rules = rules
         self._source = source
         self.is_matched: BoolArray = np.zeros(source.known.num_rows, dtype=bool)
@@ -237,6 +242,12 @@ class _Merge(KeyMatcher):
                 self.updated += len(rows)
                 self._images.append(images)
                 self._ids.append(found.row_ids[rows])
+            if self.burial is not None:
+                old = found.rows.take(pa.array(rows))
+                if images is None:
+                    self.burial.add(old)
+                else:
+                    self.bury_old_keys(old, images)
             if self.feed:
                 old = found.rows.take(pa.array(rows))
                 kind = change_files.DELETE if images is None else change_files.UPDATE_PREIMAGE
@@ -354,7 +365,7 @@ def stage_partial(
             rows = source.everything
             left = rows.filter(pa.array(wins)) if source.rows is None else list(compress(source.rows, wins))
             source, deleted = _Source(left, row_rules, names, writer.store.url), deleted.filter(pa.array(wins))
-    merge = _Merge(state, writer, source, row_rules)
+    merge = _Merge(state, writer, source, row_rules, has_order=bool(order))
     merge.apply((), (), partial=deleted)
     merge.is_matched |= np.asarray(deleted)
     matched = [RowRule(None, Act.UPDATE)]
@@ -409,6 +420,7 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
         is_computed=True,
         sees_all=rules.reads_all,
         kept=tuple(merge.kept),
+        tombstones=merge.tombstones(),
         parameters=_parameters(names, rules),
         metrics={
             "numSourceRows": source.known.num_rows,

@@ -112,7 +112,10 @@ class Overwrite:
                 advice="filter the data, or widen the predicate",
             )
         if self.reads and self._where is not None:
-            return self._in_place_of(deleted or stage_delete(state, self._writer, self._where), parts, rows)
+            # An overwrite leaves no tombstones: what it replaces may come again.
+            return self._in_place_of(
+                deleted or stage_delete(state, self._writer, self._where, buries=False), parts, rows
+            )
         writer, scope = self._writer, self._scope
         if self._dynamic:
             found = [part.partitions for part in parts if part.partitions is not None]

@@ -48,7 +48,7 @@ def restore_target(
     return load(store, version)
 
 
-def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:
+def stage_restore(store: Store, current: LogState, target: LogState, now_ms: int) -> Staged | None:
     """Stage restoring the rows, schema and properties of `target`; None if they are the same.
 
     Raises HistoryExpiredError if files of the target are gone, ConfigurationError if the target has another column
@@ -57,9 +57,9 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     gone, back = difference(current.files().adds, target.files().adds)
     metadata = _restored_metadata(current.head.metadata, target.head.metadata)
     domains = _restored_domains(current.head.domains, target.head.domains)
-    buried = tombstones_before(store, current.head, target.head)
-    require_tombstones(store, buried, target.head.version, current.head)
-    is_same = buried == tombstones_of(store, current.head)
+    buried = tombstones_before(store, current.head, target.head, now_ms)
+    require_tombstones(store, buried, target.head.version, current.head, now_ms)
+    is_same = buried == tombstones_of(store, current.head, now_ms)
     if not gone.num_rows and not back.num_rows and metadata is None and not domains and is_same:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)

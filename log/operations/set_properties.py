@@ -24,7 +24,7 @@ from tidelog.log.format.protocol import (
     requested,
     with_feature,
 )
-from tidelog.log.format.schema import columns_of
+from tidelog.log.format.schema import columns_of, own_names
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.head import Head
@@ -102,7 +102,8 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
         check_statistics_columns(schema, metadata.partition_columns, texts)
     check_primary_key(schema, texts)
     order_columns(None, schema, texts)
-    require_clusterable(schema, metadata.partition_columns, table_properties.cluster_by(texts))
+    clusters_by = own_names(table_properties.cluster_by(texts), schema)
+    require_clusterable(schema, metadata.partition_columns, clusters_by)
 
 
 def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str, *, allow_upgrade: bool) -> Protocol:

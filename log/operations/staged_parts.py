@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from tidelog.log.commit.burial import joined_changes
 from tidelog.log.conflict.staged import RowDelete, Staged, UpdateImages
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddCDCFile, AddFile
@@ -37,19 +38,30 @@ def without_progress(head: Head) -> Head:
     return replace(head, transactions={}, domains={})
 
 
-def join_parts(first: Staged, parts: Iterable[Staged]) -> Staged:
+def join_parts(writer: DataWriter, first: Staged, parts: Iterable[Staged]) -> Staged:
     """Join the parts of one operation: their deletes and files, with metrics added up."""
     deletes: list[RowDelete] = list(first.deletes)
     adds: list[AddFile] = list(first.adds)
     cdc: list[AddCDCFile] = list(first.cdc)
     metrics = dict(first.metrics)
+    tombstones, is_computed = [first.tombstones], first.is_computed
     for part in parts:
+        tombstones.append(part.tombstones)
+        is_computed = is_computed or part.is_computed
         deletes += (_shifted(delete, len(adds)) for delete in part.deletes)
         adds += part.adds
         cdc += part.cdc
         for name, count in part.metrics.items():
             metrics[name] = metrics.get(name, 0) + count
-    return replace(first, deletes=tuple(deletes), adds=tuple(adds), cdc=tuple(cdc), metrics=metrics)
+    return replace(
+        first,
+        deletes=tuple(deletes),
+        adds=tuple(adds),
+        cdc=tuple(cdc),
+        metrics=metrics,
+        is_computed=is_computed,
+        tombstones=joined_changes(writer.store, writer.system, writer.metadata, tombstones),
+    )
 
 
 def _shifted(delete: RowDelete, count: int) -> RowDelete:

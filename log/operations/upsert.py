@@ -7,6 +7,7 @@ the key columns are read, and only of files that can have one of the keys, a few
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
+from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.tend_index import tend_index
 from tidelog.log.operations.upsert_order import Decision, FoundRows, UpsertOrder, newest_of
@@ -124,7 +126,7 @@ def stage_records(
     adds = writer.write(with_kept_ids(written, writer.tracked, change.pairs.row_ids[: written.num_rows]))
     cdc = change.changes(written) if change.feed else []
     staged = staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
-    return staged if ordered is None else ordered.staged(staged)
+    return with_tombstones(staged, change.tombstones()) if ordered is None else ordered.staged(staged)
 
 
 def loose(rows: pa.Table) -> pa.Table:
@@ -222,6 +224,14 @@ def staged_upsert(
         metrics=metrics,
         record={commit_info.UPSERT_KEYS: list(keys.names)},
     )
+
+
+def with_tombstones(staged: Staged, tombstones: TombstoneChange | None) -> Staged:
+    """An upsert without an order, with the tombstones of the rows of the keys that it deletes; None without any.
+
+    A rebase does not know which of the rows that it finds would be replaced, so they are a conflict.
+    """
+    return staged if tombstones is None else replace(staged, is_computed=True, tombstones=tombstones)
 
 
 def old_changes(old: pa.Table, follows: BoolArray) -> list[tuple[str, pa.Table]]:
@@ -382,6 +392,12 @@ class KeyMatcher(RowMatcher):
             return np.asarray(pc.fill_null(rows[field.name], NEW_ROW), dtype=np.int64)
         return np.full(rows.num_rows, NEW_ROW)
 
+    def bury_deleted(self, add: AddFile, positions: Int64Array, places: Int64Array, written: int) -> None:
+        """Leave tombstones of the rows whose keys are deleted: those after the first `written` ones."""
+        gone = positions[places >= written]
+        if len(gone):
+            self.bury(Matched(add, BitMap64(gone), pa.table({})))
+
     def whole_rows(self, add: AddFile, positions: BitMap64) -> pa.Table:
         pieces = self.read(add, self.schema, positions)
         return pa.Table.from_batches([batch for _, batch in pieces], schema=self.schema)
@@ -414,6 +430,8 @@ class _Upsert(KeyMatcher):
             self._new_rows_follow.append(self.pairs.followed(places, row_ids))
             self._old_rows.append(rows)
             matched = Matched(add, BitMap64(positions), rows)
+            if self._matches is None:
+                self.bury_deleted(add, positions, places, self.pairs.written)
             deletes.append(self.keeping(add, positions) if self._is_part else self.delete(matched))
         return deletes
 

@@ -3,7 +3,8 @@
 A record is compared with the live row of its key, with the greatest if there are several, and with the key's tombstone
 only if there is none. If it is less, it has no effect. If it is equal or greater, it replaces or deletes. So records
 with different orders end in the same rows, whichever batches they come in, for as long as tombstones are kept. INSERT,
-UPDATE, DELETE and OVERWRITE have no order: they change rows as they say, and leave no tombstones.
+UPDATE, DELETE and OVERWRITE have no order: they change rows as they say. A DELETE leaves tombstones of its rows, and an
+equal record has no effect on such a one.
 
 What a record does depends on what the table has, so another commit that changes a row or a tombstone of one of the keys
 is a conflict, and the statement runs again.
@@ -19,26 +20,19 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.commit.burial import Burial
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import conform
 from tidelog.log.data.ordering import are_newest, present, ranks
-from tidelog.log.data.tombstones import (
-    WRITTEN_MS,
-    files_to_merge,
-    merge_tombstones,
-    order_names,
-    read_tombstones,
-    tombstone_columns,
-    write_tombstones,
-)
+from tidelog.log.data.tombstones import WINS_TIES, WRITTEN_MS, order_names, read_tombstones, tombstone_columns
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
-from tidelog.log.format.tombstone_list import TombstoneChange, TombstoneFile
+from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.read.keys import Keys
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
-from tidelog.log.state.tombstones import tombstones_of
+from tidelog.log.state.tombstones import expired_ms, tombstones_of
 
 # The metric of a commit that counts the records without effect.
 OUTDATED = "numSourceRowsOutdated"
@@ -76,10 +70,12 @@ def newest_of(data: Any, rules: RowRules, names: Sequence[str], order: Sequence[
 
 
 class FoundRows(NamedTuple):
-    """Live rows of the table: the numbers of their keys, and the columns of the order."""
+    """Live rows of the table, or tombstones: the numbers of their keys, and the columns of the order."""
 
     places: Int64Array
     order: pa.Table
+    # Which of them a record of an equal order does not replace; None if none.
+    wins_ties: BoolArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +99,10 @@ class Decision:
             tombstones=self.change,
             metrics={**staged.metrics, "numSourceRows": len(self.wins), OUTDATED: self.outdated},
         )
+
+
+def _wins_ties(rows: FoundRows) -> Int64Array:
+    return np.zeros(len(rows.places), dtype=np.int64) if rows.wins_ties is None else rows.wins_ties.astype(np.int64)
 
 
 class UpsertOrder:
@@ -132,55 +132,49 @@ class UpsertOrder:
         has_row = np.zeros(records.num_rows, dtype=bool)
         for rows in found:
             has_row[rows.places] = True
-        files = tombstones_of(self._writer.store, self._state.head)
-        buried = list(self._tombstones(files, ~has_row))
-        older = [*found, *buried]
+        older = [*found, *self._tombstones(~has_row)]
         everything = [self._plain(records), *(self._plain(rows.order) for rows in older)]
-        of_row = ranks(pa.concat_tables(everything), self._order)
+        # Twice the rank, so that what wins ties is above what is equal.
+        of_row = 2 * ranks(pa.concat_tables(everything), self._order)
         own, others = of_row[: records.num_rows], of_row[records.num_rows :]
+        others = others + np.concatenate([_NONE, *(_wins_ties(rows) for rows in older)])
         greatest = np.full(records.num_rows, -1, dtype=np.int64)
         np.maximum.at(greatest, np.concatenate([_NONE, *(rows.places for rows in older)]), others)
         wins = own >= greatest
         is_new = wins & is_delete & ~(~has_row & (own == greatest))
-        return Decision(wins, self._change(files, records.filter(pa.array(is_new)), is_new))
+        return Decision(wins, self._change(records.filter(pa.array(is_new)), is_new))
 
     def _plain(self, rows: pa.Table) -> pa.Table:
         columns = [rows[name].cast(field.type) for name, field in zip(self._order, self._columns.order, strict=True)]
         return pa.table(columns, names=self._order)
 
-    def _tombstones(self, files: Sequence[TombstoneFile], wanted: BoolArray) -> Iterator[FoundRows]:
-        """The tombstones of the keys that are wanted."""
+    def _tombstones(self, wanted: BoolArray) -> Iterator[FoundRows]:
+        """The tombstones of the keys that are wanted, as far as they are not too old."""
+        head, now_ms = self._state.head, self._writer.system.now_ms()
+        files = tombstones_of(self._writer.store, head, now_ms)
         if not files or not wanted.any():
             return
-        asked = self._keys.table.filter(pa.array(wanted))
+        asked, counts_ms = self._keys.table.filter(pa.array(wanted)), expired_ms(head, now_ms)
         for file in files:
-            if not self._columns.fit(file):
+            if not self._columns.fit(file) or file.newest_ms < counts_ms:
                 continue
             for rows in read_tombstones(self._writer.store, file, self._columns, asked):
                 places = self._keys.places(rows)
-                chosen = np.flatnonzero((places >= 0) & wanted[places])
+                chosen = np.flatnonzero((places >= 0) & wanted[places] & (np.asarray(rows[WRITTEN_MS]) >= counts_ms))
                 if len(chosen):
-                    order = rows.select(order_names(self._order)).take(pa.array(chosen)).rename_columns(self._order)
-                    yield FoundRows(places[chosen], order)
+                    rows = rows.take(pa.array(chosen))  # noqa: PLW2901 - the same rows, but fewer
+                    order = rows.select(order_names(self._order)).rename_columns(self._order)
+                    yield FoundRows(places[chosen], order, np.asarray(rows[WINS_TIES]))
 
-    def _change(self, files: Sequence[TombstoneFile], gone: pa.Table, is_gone: BoolArray) -> TombstoneChange:
+    def _change(self, gone: pa.Table, is_gone: BoolArray) -> TombstoneChange:
         """The tombstones of deleting these keys; once there are many files, some are merged as well."""
-        store, system = self._writer.store, self._writer.system
-        now_ms = system.now_ms()
-        kept_ms = properties.duration_ms(self._writer.metadata.configuration, properties.TOMBSTONE_RETENTION)
-        expired_ms, order = now_ms - kept_ms, tuple(self._order)
-        if not gone.num_rows:
-            return TombstoneChange(order)
-        keys = self._keys.table.filter(pa.array(is_gone))
-        columns = [*keys.columns, *self._plain(gone).columns, pa.array(np.full(gone.num_rows, now_ms), pa.int64())]
-        rows = pa.table(columns, names=[*keys.column_names, *order_names(self._order), WRITTEN_MS])
-        own = write_tombstones(store, system, self._columns, rows)
-        self._writer.written.append(own.path)
-        recent = [file for file in files if file.newest_ms >= expired_ms] if self._merges else []
-        chosen = files_to_merge(recent, self._columns)
-        merged = merge_tombstones(store, system, self._columns, chosen, expired_ms) if chosen else None
-        if merged is None:
-            return TombstoneChange(order, own, expired_ms=expired_ms)
-        self._writer.written.append(merged.path)
-        replaced = frozenset(file.path for file in chosen)
-        return TombstoneChange(order, own, merged=merged, replaced=replaced, expired_ms=expired_ms)
+        writer = self._writer
+        burial = Burial(
+            writer.store, writer.system, self._state.head, self._columns, wins_ties=False, merges=self._merges
+        )
+        if gone.num_rows:
+            keys, order = self._keys.table.filter(pa.array(is_gone)), self._plain(gone)
+            burial.add(pa.table({name: rows[name] for rows in (order, keys) for name in rows.column_names}))
+        change = burial.change()
+        writer.written.extend(burial.written)
+        return change

@@ -45,6 +45,37 @@ def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
     return pa.schema([*table_schema, *own])
 
 
+# The columns of a change itself, beside those of the row.
+OWN_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+def columns_with_change(columns: Sequence[str] | None, mode: Mode, table_schema: pa.Schema) -> Sequence[str] | None:
+    """The columns of changes for which `columns` asks: those, and the columns of the change that it does not name.
+
+    Without the type of a change, deleted rows look like others. So `-_change_type` says in so many words that this
+    column is left out; `-_commit_version` and `-_commit_timestamp` do the same. If `columns` names no other column, all
+    of the table's are chosen. Raises ConfigurationError if a column is both named and left out.
+    """
+    if columns is None or isinstance(columns, str):
+        return columns
+    left_out = [name for name in columns if name[:1] == "-" and name[1:] in OWN_COLUMNS]
+    chosen: list[str] = [name for name in columns if name not in left_out]
+    for name in left_out:
+        if name[1:] in chosen:
+            raise ConfigurationError(
+                f"columns name {name[1:]!r} and leave it out ({name!r})", advice="keep one of the two"
+            )
+    if left_out and not chosen:
+        chosen = list(table_schema.names)
+    own = [name for name in change_schema(table_schema, mode).names if name in OWN_COLUMNS]
+    return [*chosen, *(name for name in own if name not in chosen and f"-{name}" not in left_out)]
+
+
+def only_these(names: Sequence[str]) -> list[str]:
+    """What `columns` must be to get exactly these columns of changes."""
+    return [*names, *(f"-{name}" for name in OWN_COLUMNS if name not in names)]
+
+
 def require_mode(mode: str) -> Mode:
     """Return `mode`; raise ConfigurationError if it is unknown."""
     if mode not in CHANGE_MODES:
@@ -87,7 +118,7 @@ class Changes(RowReader):
     takes an Arrow stream.
 
     Attributes:
-        schema: The chosen columns. To choose from are the table's own, `_change_type` (string; not in the mode
+        schema: The chosen columns of the table, and those of the change: `_change_type` (string; not in the mode
             `append`), `_commit_version` (int64) and `_commit_timestamp` (timestamp in microseconds, UTC).
         complete_until: A time (UTC) up to which the result is complete: it has the changes of every commit of the
             interval up to this time, and no later commit can get a time at or before it. So a reader can continue with
@@ -119,7 +150,8 @@ class Changes(RowReader):
         self._store = store
         self._request = request
         self._full_schema = change_schema(table_schema, request.mode)
-        self._selection = Selection(self._full_schema, request.where, request.columns)
+        chosen = columns_with_change(request.columns, request.mode, table_schema)
+        self._selection = Selection(self._full_schema, request.where, chosen)
         self.schema = self._selection.schema
         self.complete_until: datetime = to_datetime(complete_until_ms)
         tree = self._selection.tree

@@ -27,7 +27,7 @@ from tidelog.log.errors import NotAppendOnlyError, PredicateError
 from tidelog.log.format import commit_info, properties, statistics
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, Metadata, RemoveFile
 from tidelog.log.format.paths import canonical
-from tidelog.log.format.schema import columns_of
+from tidelog.log.format.schema import columns_of, own_names
 from tidelog.log.read.change_files import (
     DELETE,
     INSERT,
@@ -64,8 +64,8 @@ class ChangeSource:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns of `tidelog.primaryKey`."""
-        return properties.primary_key(self.metadata.configuration)
+        """The columns of `tidelog.primaryKey`, as the table spells them."""
+        return tuple(own_names(properties.primary_key(self.metadata.configuration), self.schema))
 
 
 def changed_rows(commit: Commit) -> bool:

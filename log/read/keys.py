@@ -18,6 +18,7 @@ from tidelog.log.data.ordering import require_ordered
 from tidelog.log.data.row_values import shown
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import properties
+from tidelog.log.format.schema import own_names
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.presentable import brief, did_you_mean
 
@@ -55,17 +56,16 @@ def check_primary_key(schema: pa.Schema, configuration: Mapping[str, str]) -> No
 
     Their case does not matter here, as another engine may have written it.
     """
-    spelled = {name.lower(): name for name in schema.names}
-    primary = [spelled.get(name.lower(), name) for name in properties.primary_key(configuration)]
+    primary = properties.primary_key(configuration)
     if primary:
         key_columns(primary, schema, configuration)
 
 
 def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
-    """The key columns: those given, or else the table's primary key. Raises ConfigurationError."""
+    """The key columns as the table names them: those given, or else its primary key. Raises ConfigurationError."""
     if isinstance(given, str):
         raise ConfigurationError("keys must be a list of column names, not a string", advice=f"pass [{given!r}]")
-    keys = list(dict.fromkeys(given or ())) or list(properties.primary_key(configuration))
+    keys = own_names(given or (), schema) or own_names(properties.primary_key(configuration), schema)
     if not keys:
         raise ConfigurationError(
             "no keys are given",
@@ -88,18 +88,18 @@ def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[
 def order_columns(given: str | Sequence[str] | None, schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
     """The columns of an order as the table names them: those given, or else its own. Raises ConfigurationError."""
     names = [given] if isinstance(given, str) else list(properties.order_by(configuration) if given is None else given)
-    spelled = {name.lower(): name for name in schema.names}
+    names = own_names(names, schema)
     for name in names:
-        if name.lower() not in spelled:
+        if name not in schema.names:
             raise ConfigurationError(
                 f"there is no column {brief(name)} to order rows by",
                 advice=f"{did_you_mean(name, schema.names)}the columns are {', '.join(schema.names)}",
             )
         try:
-            require_ordered(name, schema.field(spelled[name.lower()]).type)
+            require_ordered(name, schema.field(name).type)
         except SchemaMismatchError as error:
             raise ConfigurationError(error.message, advice=error.advice) from error
-    return list(dict.fromkeys(spelled[name.lower()] for name in names))
+    return names
 
 
 class Keys:

@@ -17,6 +17,7 @@ from tidelog.log.read.commit_changes import ChangeSource
 from tidelog.log.read.scan import ArrowReader, Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import Timeline, require_version
+from tidelog.log.state.background_checkpoint import BackgroundCheckpoint
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import RecentCommits, commits_until_now
 from tidelog.log.state.head import Head
@@ -47,6 +48,7 @@ class TableReader(ArrowReader):
         self._state = state
         # When the loaded version was last seen in the log, by the monotonic clock.
         self._seen_s: float | None = None
+        self._checkpoints = BackgroundCheckpoint(store, system, state.head.version)
 
     @classmethod
     def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL_SYSTEM) -> Self:
@@ -271,6 +273,7 @@ class TableReader(ArrowReader):
         if state.head.version > self.version:
             self._state = state
             self._seen_s = self._system.monotonic_s()
+        self._checkpoints.committed(state.head)
 
     def _facts(self) -> dict[str, object]:
         return {

@@ -16,4 +16,5 @@ Folding commits into a state is pure; loading them is not.
 - `checkpoint_writer`: write checkpoints in one file; the files of large tables are grouped by partition
 - `checkpoint_sidecars`: write checkpoints with sidecars (V2), and use those again that have not changed
 - `checkpointing`: `Table.checkpoint`: check the state, drop expired tombstones, write
+- `background_checkpoint`: the checkpoints that writers leave without waiting for them
 """

@@ -56,6 +56,10 @@ class Head:
         """The version that created the table; older ones belong to a table that was dropped."""
         return properties.first_version(self.metadata.configuration)
 
+    def next_timestamp_ms(self, now_ms: int) -> int:
+        """The commit time of a version that follows this one now: times increase, also with a clock that is behind."""
+        return max(now_ms, self.timestamp_ms + 1)
+
     def partial(self) -> PartialHead:
         """The head as one that is being folded."""
         return PartialHead(

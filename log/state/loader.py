@@ -12,7 +12,7 @@ from threading import Lock
 import pyarrow.compute as pc
 
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavailableError
-from tidelog.log.format import commit_info, hive_paths
+from tidelog.log.format import commit_info, filenames, hive_paths
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.format.protocol import may_have_sidecars
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
@@ -82,7 +82,7 @@ class LogState:
         is_part = isinstance(base, Segment) and is_first and len(base.commit_versions) <= _MAX_PENDING_COMMITS
         if isinstance(base, Segment) and base.checkpoint is not None and is_part:
             # The files may have been cleaned up since the log was listed, or be damaged; `files` knows what to do.
-            with suppress(CorruptLogError):
+            with suppress(CorruptLogError, HistoryExpiredError):
                 found = checkpoint_reader.read_matching_files(
                     self._store, base.checkpoint, matches, has_sidecars=may_have_sidecars(self.head.protocol)
                 )
@@ -146,7 +146,7 @@ class LogState:
         if isinstance(self._base, Segment):
             try:
                 state, replayed = load_files(self._store, self._base, head_known=self._replayed is not None)
-            except CorruptLogError:
+            except (CorruptLogError, HistoryExpiredError):
                 # The log files listed when the version was opened may have been cleaned up since.
                 _LOGGER.info("log files of %s have disappeared; listing the log again", self._store.url)
             else:
@@ -249,9 +249,25 @@ class HeadFold:
         checkpoint_reader.require_schema(self._store, self.partial)
         if not segment.commit_versions:
             # The checkpoint has the commit's content, but neither its time nor its id.
-            for commit in commits.read_commits(self._store, [start.version]):
-                self._stamp = commits.timestamp_ms(self._store, commit)
-                self.partial = replace(self.partial, commit_id=commit_info.txn_id(commit.info))
+            try:
+                for commit in commits.read_commits(self._store, [start.version]):
+                    self._stamp = commits.timestamp_ms(self._store, commit)
+                    self.partial = replace(self.partial, commit_id=commit_info.txn_id(commit.info))
+            except CorruptLogError:
+                if is_there(self._store, start.version):
+                    raise
+                self._stamp = self._time_of(start)
+
+    def _time_of(self, checkpoint: CheckpointFiles) -> int:
+        """The time of a checkpoint whose commit was not copied with it; raises CorruptLogError if that is gone, too."""
+        try:
+            return max(self._store.modified_ms(f"{filenames.LOG_FOLDER}/{name}") for name in checkpoint.names)
+        except FileNotFoundError as error:
+            raise CorruptLogError(
+                f"the checkpoint of version {checkpoint.version} of {self._store.url} has disappeared",
+                advice="try again: a clean-up may have deleted it",
+                path=self._store.url,
+            ) from error
 
     def through(self, blocks: Iterable[Sequence[Commit]]) -> Iterator[Sequence[Commit]]:
         """Fold in blocks of commits and pass them on."""

@@ -16,10 +16,18 @@ _LOGGER = logger(__name__)
 _NONE = TombstoneList(())
 
 
-def tombstones_of(store: Store, head: Head) -> tuple[TombstoneFile, ...]:
-    """The files with the tombstones of a version; none if another engine has deleted the commit that names them."""
+def expired_ms(head: Head, now_ms: int) -> int:
+    """Since when a tombstone must have been written to count for a commit that follows this version now."""
+    return head.next_timestamp_ms(now_ms) - _kept_ms(head)
+
+
+def tombstones_of(store: Store, head: Head, now_ms: int) -> tuple[TombstoneFile, ...]:
+    """The files with the tombstones of a version; none if another engine has deleted the commit that names them.
+
+    Some of their rows, or all rows of some files, can be older than `expired_ms`.
+    """
     version = _list_version(head)
-    return () if version is None or _is_outdated(head) else tombstones_at(store, head, version)
+    return () if version is None or _is_outdated(head, now_ms) else tombstones_at(store, head, version)
 
 
 def tombstones_at(store: Store, head: Head, version: int) -> tuple[TombstoneFile, ...]:
@@ -31,14 +39,14 @@ def tombstones_at(store: Store, head: Head, version: int) -> tuple[TombstoneFile
     return found.files
 
 
-def tombstones_before(store: Store, head: Head, earlier: Head) -> tuple[TombstoneFile, ...] | None:
+def tombstones_before(store: Store, head: Head, earlier: Head, now_ms: int) -> tuple[TombstoneFile, ...] | None:
     """The files with the tombstones of an earlier version; None if they are not known any more.
 
     An expire can have deleted the commit that named them. Then they are what the next list after it had, without the
     tombstones of that commit.
     """
     wanted, version = _list_version(earlier), _list_version(head)
-    if wanted is None or _is_outdated(head):
+    if wanted is None or _is_outdated(head, now_ms):
         return ()
     files, found = None, _list_at(store, head, wanted)
     if found is not None:
@@ -47,16 +55,16 @@ def tombstones_before(store: Store, head: Head, earlier: Head) -> tuple[Tombston
         if found.previous == wanted and found.own is not None:
             files = tuple(file for file in found.files if file.path != found.own)
         version = found.previous
-    counts_ms = head.timestamp_ms - _kept_ms(head)
+    counts_ms = expired_ms(head, now_ms)
     return None if files is None else tuple(file for file in files if file.newest_ms >= counts_ms)
 
 
-def lost_tombstones(store: Store, head: Head) -> list[str]:
+def lost_tombstones(store: Store, head: Head, now_ms: int) -> list[str]:
     """What is missing of the tombstones of a version: the paths of files, or of the commit that names them."""
     version = _list_version(head)
-    if version is None or _is_outdated(head):
+    if version is None or _is_outdated(head, now_ms):
         return []
-    paths = [filenames.commit_path(version), *(file.path for file in tombstones_of(store, head))]
+    paths = [filenames.commit_path(version), *(file.path for file in tombstones_of(store, head, now_ms))]
     return [path for path in paths if not has_file(store, path)]
 
 
@@ -74,10 +82,10 @@ def _list_version(head: Head) -> int | None:
     return None if entry is None else entry.version
 
 
-def _is_outdated(head: Head) -> bool:
+def _is_outdated(head: Head, now_ms: int) -> bool:
     """Whether no tombstone counts any more, as the newest list is older than they are kept; an expire may delete it."""
     written_ms = head.transactions[TOMBSTONES].last_updated
-    return written_ms is not None and head.timestamp_ms - written_ms > _kept_ms(head)
+    return written_ms is not None and written_ms < expired_ms(head, now_ms)
 
 
 def _kept_ms(head: Head) -> int:

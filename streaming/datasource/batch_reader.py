@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.read.changes import only_these
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import REAL_SYSTEM
@@ -51,7 +52,7 @@ class NetPartition(InputPartition):
             until=self.until,
             mode="net",
             where=self.where,
-            columns=self.out_schema.names,
+            columns=only_these(self.out_schema.names),
             keys=self.keys,
         )
         for batch in changes.to_batches():

@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidelog.log import Table
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import ConfigurationError, PredicateError, RetryableError, SchemaMismatchError, TableExistsError
+from tidelog.log.read.changes import only_these
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.table_reader import TableReader
@@ -105,10 +106,12 @@ def batch_rows(
         after = min(after, until)
         if options.changes == "net":
             writer = Table.open(options.path, storage_options=options.storage_options)
-            found = writer.changes(after=after, until=until, mode="net", columns=chosen, where=where, keys=options.keys)
+            found = writer.changes(
+                after=after, until=until, mode="net", columns=only_these(chosen), where=where, keys=options.keys
+            )
             frame = rows_of_changes(spark, writer, found, where)
         else:
-            planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(options.changes, where, chosen))
+            planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(options.changes, where, None).only(chosen))
             changes = list(planner.between(Offset(table.id, after), Offset(table.id, until)))
             frame = jvm_rows(spark, table.store, changes, whole, chosen, where)
     if asked is not None:
@@ -253,7 +256,7 @@ class FrameFeed:
         chosen = options.query_columns
         if self._asked is not None:
             announced_columns(chosen.all_columns(schema), self._asked)
-            chosen = replace(chosen, columns=self._asked.names)
+            chosen = chosen.only(self._asked.names)
         plan = PlannedBatch(changes, Offset.from_json(last), table.store, chosen.selection(schema))
         if self._only_plans:
             self._query_id = self.spark.sparkContext.getLocalProperty(QUERY_ID)

@@ -251,7 +251,7 @@ class SparkTable:
             parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic, changes))
             deleted = None
             if overwrite.reads and where is not None and not any(part.outside for part in parts):
-                stage: Stage = partial(stage_delete, where=where)
+                stage: Stage = partial(stage_delete, where=where, buries=False)
                 deleted = self._in_parts(where, stage)(transaction.state, writer)
             transaction.stage(overwrite.staged(transaction.state, *parts, deleted=deleted))
         return committed(transaction.commit())
@@ -306,7 +306,7 @@ class SparkTable:
             # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage)
             work = partial(_stage_part, head, writer, stage)
-            return join_parts(nothing, run(self._spark, work, file_parts(_candidates(state, writer, where))))
+            return join_parts(writer, nothing, run(self._spark, work, file_parts(_candidates(state, writer, where))))
 
         return stage_parts
 

@@ -22,13 +22,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.commit.burial import joined_changes
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data.ordering import present, require_ordered
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
-from tidelog.log.operations.delete_update import free_name
+from tidelog.log.format.tombstone_list import TombstoneChange
+from tidelog.log.operations.delete_update import Matched, RowMatcher, free_name
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -43,6 +45,7 @@ from tidelog.log.operations.upsert import (
     split_upsert,
     staged_upsert,
     with_kept_ids,
+    with_tombstones,
 )
 from tidelog.log.operations.upsert_order import FoundRows
 from tidelog.log.read.keys import Keys, keys_of_upsert, order_columns
@@ -213,7 +216,9 @@ class SparkUpsert:
             cdc += _flat(run(self._spark, known, task_parts(adds)))
         deletes = self._deletes(matcher, head, writer, found)
         staged = staged_upsert(pairs, keys, self._delete_where, deletes, adds, cdc)
-        return staged if ordered is None else ordered.staged(staged)
+        if ordered is not None:
+            return ordered.staged(staged)
+        return with_tombstones(staged, self._tombstones(matcher, head, writer, found, new.num_rows))
 
     def _found(
         self, matcher: KeyMatcher, head: Head, writer: DataWriter, keys: Keys, order: Sequence[str]
@@ -261,6 +266,17 @@ class SparkUpsert:
             raise
         delete_written(writer, again)
         return kept + written
+
+    def _tombstones(
+        self, matcher: KeyMatcher, head: Head, writer: DataWriter, found: Sequence[Found], written: int
+    ) -> TombstoneChange | None:
+        """The tombstones of the rows whose keys are deleted, which have no order; None if they leave none."""
+        gone = [entry.matches for entry in found if (entry.matches.places >= written).any()]
+        if matcher.burial is None or not gone:
+            return None
+        work = partial(_buried, head, writer, written)
+        changes = run(self._spark, work, task_parts_by(gone, lambda matches: matches.add))
+        return joined_changes(writer.store, writer.system, writer.metadata, changes)
 
     def _deletes(self, matcher: KeyMatcher, head: Head, writer: DataWriter, found: Sequence[Found]) -> list[RowDelete]:
         """The deletion of rows that were found. Without deletion vectors, tasks write the other rows of their files."""
@@ -348,6 +364,15 @@ def _find(head: Head, writer: DataWriter, keys: Keys, order: Sequence[str], part
         Found(matches, matcher.rows_of(matches.add), matcher.columns_of(matches, order))
         for matches in matcher.scanned(part.rows)
     ]
+
+
+def _buried(head: Head, writer: DataWriter, written: int, part: Sequence[Matches]) -> TombstoneChange | None:
+    matcher = RowMatcher(state_of(head, writer), writer)
+    with cleared(writer):
+        for matches in part:
+            gone = BitMap64(matches.positions[matches.places >= written])
+            matcher.bury(Matched(matches.add, gone, pa.table({})))
+        return matcher.tombstones()
 
 
 def _old_changes(

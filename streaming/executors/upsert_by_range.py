@@ -19,14 +19,14 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log.commit.discard import delete_unnamed, discard
+from tidelog.log.commit.burial import joined_changes
+from tidelog.log.commit.discard import discard
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.ordering import present
 from tidelog.log.data.staged_keys import write_keys
-from tidelog.log.data.tombstones import MERGED_ROWS, merge_tombstones, tombstone_columns
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneChange
+from tidelog.log.format.tombstone_list import TOMBSTONES
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import stage_records
@@ -105,8 +105,15 @@ def stage_by_ranges(
             ]
         metrics = {**staged.metrics, **file_metrics(deletes, staged.adds)}
         # At last, because the file with all of them belongs to no part, whose files are deleted after an error.
-        tombstones = _tombstones(writer, every)
-        return replace(staged, deletes=tuple(deletes), kept=tuple(kept), metrics=metrics, tombstones=tombstones)
+        changes = [staged.tombstones for staged in every]
+        return replace(
+            staged,
+            deletes=tuple(deletes),
+            kept=tuple(kept),
+            metrics=metrics,
+            is_computed=any(staged.is_computed for staged in every),
+            tombstones=joined_changes(writer.store, writer.system, writer.metadata, changes, names),
+        )
     except BaseException:
         for part in parts:
             discard(writer.store, part.staged)
@@ -199,25 +206,3 @@ def _joined(every: Sequence[Staged]) -> Staged:
         ),
         metrics=metrics,
     )
-
-
-def _tombstones(writer: DataWriter, every: Sequence[Staged]) -> TombstoneChange | None:
-    """The tombstones of all parts, in one file if they are not many."""
-    changes = [staged.tombstones for staged in every if staged.tombstones is not None]
-    if not changes:
-        return None
-    own = [change.own for change in changes if change.own is not None]
-    order = changes[0].order
-    if not own:
-        return TombstoneChange(order)
-    # A part that deletes nothing has none.
-    expired_ms = min(change.expired_ms for change in changes if change.own is not None)
-    if len(own) == 1:
-        return TombstoneChange(order, own[0], expired_ms=expired_ms)
-    if sum(file.rows for file in own) > MERGED_ROWS:
-        return TombstoneChange(order, several=tuple(own), expired_ms=expired_ms)
-    names = every[0].reads.keys.column_names if every[0].reads and every[0].reads.keys is not None else []
-    columns = tombstone_columns(writer.metadata, writer.store.url, names, order)
-    merged = merge_tombstones(writer.store, writer.system, columns, own, 0)
-    delete_unnamed(writer.store, [file.path for file in own])
-    return TombstoneChange(order, merged, expired_ms=expired_ms)

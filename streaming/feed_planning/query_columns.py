@@ -7,14 +7,14 @@ other columns; loaded again, it continues there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tidelog.log.errors import ConfigurationError, PredicateError, SchemaChangedError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of
-from tidelog.log.read.changes import change_schema
+from tidelog.log.read.changes import change_schema, columns_with_change, only_these
 from tidelog.log.read.commit_changes import Mode
 from tidelog.log.read.scan import Selection
 
@@ -35,13 +35,20 @@ class QueryColumns:
     where: str | None
     columns: Sequence[str] | None
 
+    def only(self, names: Sequence[str]) -> QueryColumns:
+        """The same rows with exactly these columns, which Spark asks for."""
+        return replace(self, columns=names if self.mode is None else only_these(names))
+
     def all_columns(self, table_schema: pa.Schema) -> pa.Schema:
         """All columns that a row can have."""
         return table_schema if self.mode is None else change_schema(table_schema, self.mode)
 
     def selection(self, table_schema: pa.Schema) -> Selection:
         """The rows and columns that the read selects. Raises PredicateError and ConfigurationError."""
-        return Selection(self.all_columns(table_schema), self.where, self.columns)
+        chosen = self.columns
+        if self.mode is not None:
+            chosen = columns_with_change(chosen, self.mode, table_schema)
+        return Selection(self.all_columns(table_schema), self.where, chosen)
 
     def require_same(self, before: pa.Schema, version: int, metadata: Metadata, path: str) -> None:
         """Raise SchemaChangedError if `metadata`, of `version`, gives the read other columns than `before`."""

@@ -87,7 +87,8 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
             commit.
         until: The end, inclusive. None ends with the newest commit.
         mode: `cdc`, `append` or `net`, as for `Table.changes`.
-        columns: The columns of the result, in this order. None for all columns.
+        columns: The columns of the result, in this order. None for all columns. Those of the change come along, as in
+            `Table.changes`.
         where: SQL text over the columns of the result; only changes for which it is true are returned.
         keys: The key columns for `net`; by default those of `tidelog.primaryKey`.
         storage_options: Credentials and endpoints of the store, as for `Table.open`. Plans and logs do not show them.

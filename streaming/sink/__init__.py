@@ -15,7 +15,7 @@ How a micro-batch is processed:
 6. collect and write: `batch_rows` decides whether the driver or Spark writes the rows, and stages them by the sink's
    mode.
 7. commit: the ledger's entries go into the same commit as the rows. A first batch without rows commits only the claim
-   of the sink's name. `target` then writes a checkpoint of the log if one is due.
+   of the sink's name. As any writer, the table then writes a checkpoint of the log in the background if one is due.
 
 `sinks` gives the rows of one stream to many sinks, and keeps what a table refuses in the table of `parking`. A reader
 of several of these tables waits by `progress`.

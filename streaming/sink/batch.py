@@ -46,7 +46,7 @@ from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.left_out import BaseTable
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
-from tidelog.streaming.sink.target import BackgroundCheckpoint, Target
+from tidelog.streaming.sink.target import Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 
 _LOGGER = logger(__name__)
@@ -82,7 +82,6 @@ class SinkParts:
         writer = DRIVER if settings.columns == PARTIAL else settings.writer
         self.writer_choice = WriterChoice(writer, open_store(settings.path, settings.storage_options))
         self.back_pressure = BackPressure(settings.throttle)
-        self.checkpoints = BackgroundCheckpoint(settings.path, settings.storage_options)
         # The run of the query whose first batch was compared with the ledger.
         self.run_id: str | None = None
 
@@ -361,7 +360,6 @@ class Batch:
             outcome = self._outcome = committed(transaction.commit())
         if outcome.version == transaction.base_version:
             return None
-        self._parts.checkpoints.committed(outcome.version, transaction.properties)
         return outcome
 
     def _record_batch(self, transaction: Transaction, entries: Sequence[SetTransaction]) -> None:

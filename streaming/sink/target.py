@@ -1,27 +1,21 @@
-"""The table that a sink writes to: open or create it, check it against the sink's settings, and keep its log short."""
+"""The table that a sink writes to: open or create it, and check it against the sink's settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from threading import Thread
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelog.log import Table, Transaction
-from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
+from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.format import commit_info
 from tidelog.log.format import properties as table_properties
 from tidelog.log.read.changes import change_schema
-from tidelog.log.state.segment import pointed_version
-from tidelog.log.storage import open_store
-from tidelog.log.system import logger
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
-
-_LOGGER = logger(__name__)
 
 # Where to look for the commit of a batch that this run of the query committed: it is seconds old.
 _SEARCHED_COMMITS = 100
@@ -107,37 +101,3 @@ class Target:
                 f"{table.path} is not partitioned, so mode={OVERWRITE_PARTITIONS!r} would replace all of it",
                 advice="use a partitioned table, or another mode",
             )
-
-
-class BackgroundCheckpoint:
-    """Writes a table's checkpoints if no daemon does: in a thread, so that batches do not wait, and one at a time."""
-
-    def __init__(self, path: str, storage_options: Mapping[str, str] | None) -> None:
-        self._path = path
-        self._storage_options = storage_options
-        self._running: Thread | None = None
-        # The last version that started a check: one check for each checkpoint interval.
-        self._checked_at = 0
-
-    def committed(self, version: int, properties: Mapping[str, str]) -> None:
-        """Start writing a checkpoint if the commit of `version` makes one due and no daemon writes them."""
-        interval = table_properties.count(properties, table_properties.CHECKPOINT_INTERVAL)
-        busy = self._running is not None and self._running.is_alive()
-        if version // interval > self._checked_at // interval and not busy:
-            self._running = Thread(target=self._write, args=(version, interval), daemon=True)
-            self._running.start()
-            self._checked_at = version
-
-    def _write(self, version: int, interval: int) -> None:
-        try:
-            # A running daemon keeps the log tail at about one interval; a longer tail means that there is no daemon.
-            # The pointer to the newest checkpoint shows that without a listing, whose cost grows with the log.
-            pointed = pointed_version(open_store(self._path, self._storage_options))
-            if pointed is not None and version - pointed < interval:
-                return
-            table = Table.open(self._path, storage_options=self._storage_options)
-            if table.commits_since_checkpoint() >= interval:
-                table.checkpoint()
-        except (TidelogError, OSError) as error:
-            # Batches are safe without a checkpoint; the next interval tries again.
-            _LOGGER.warning("could not write a checkpoint for %s: %s", self._path, error)

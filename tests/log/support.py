@@ -6,7 +6,7 @@ import itertools
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +49,9 @@ class Clock(System):
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
         self.slept_s: list[float] = []
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Nothing: what a test sees depends on no thread."""
 
     def now_ms(self) -> int:
         return self.ms

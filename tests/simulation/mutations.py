@@ -42,6 +42,17 @@ class Mutation:
     others: tuple[str, ...] = ()
 
 
+def ties_go_to_the_record(original: Function) -> Function:
+    """A tombstone of a row that a DELETE removed is like that of a record."""
+    return lambda rows: 0 * original(rows)
+
+
+def stays_as_it_is(original: Function) -> Function:
+    """A transaction is the same after a rebase."""
+    del original
+    return lambda staged: staged
+
+
 def rename_over(original: Function) -> Function:
     """A put on a disk replaces the file that is there."""
     del original
@@ -408,6 +419,17 @@ MUTATIONS = (
     ),
     Mutation("tombstones are forgotten", "tidelog.log.operations.upsert_order:tombstones_of", gives(())),
     Mutation("a winner's tombstones are not looked at", "tidelog.log.commit.race:Race._buried", gives(None)),
+    Mutation("a DELETE leaves no tombstones", "tidelog.log.operations.delete_update:columns_of_rows", gives(None)),
+    Mutation(
+        "a record that is equal to a deleted row brings it back",
+        "tidelog.log.operations.upsert_order:_wins_ties",
+        ties_go_to_the_record,
+    ),
+    Mutation(
+        "a DELETE leaves the tombstones of the rows that it found first",
+        "tidelog.log.conflict.staged:Staged.with_other_rows",
+        stays_as_it_is,
+    ),
     Mutation("vacuum forgets tombstones", "tidelog.log.cleanup.vacuum:tombstones_at", gives(())),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.rebase:FollowedDeletes.dead_images", gives({})),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,9 @@ class SimSystem(System):
         self._process = process
         self._world = process.world
         self._skew_ms = skew_ms
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Nothing: threads are not simulated, and a checkpoint is written by an actor."""
 
     def now_ms(self) -> int:
         self._process.call("clock", "")

@@ -14,8 +14,9 @@ def test_changes_between_points(table: Table) -> None:
     first = table.history()[1].timestamp.isoformat()
     assert [row["n"] for row in lines(run("changes", table.path, "--json"))] == [1, 2]
     for after in ("1", first):
-        (row,) = lines(run("changes", table.path, "--json", "--after", after, "--columns", "n,_commit_version"))
-        assert row == {"n": 2, "_commit_version": 2}
+        columns = "n,_commit_version,-_commit_timestamp"
+        (row,) = lines(run("changes", table.path, "--json", "--after", after, "--columns", columns))
+        assert row == {"n": 2, "_commit_version": 2, "_change_type": "insert"}
     (row,) = lines(run("changes", table.path, "--json", "--until", 1, "--where", "n > 0", "--mode", "append"))
     assert row["_commit_timestamp"].endswith("Z")
     assert "_commit_version" in run("changes", table.path).stdout

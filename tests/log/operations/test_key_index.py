@@ -180,7 +180,7 @@ def tombstones(table: Table) -> list[dict[str, Any]]:
     names = metadata.configuration["tidelog.primaryKey"].split(", ")
     name_of = {physical_name(field): field.name for field in columns_of(metadata, table.store.url)}
     found = []
-    for file in tombstones_of(table.store, head):
+    for file in tombstones_of(table.store, head, 0):
         columns = tombstone_columns(metadata, table.store.url, names, [name_of[name] for name in file.order])
         for rows in read_tombstones(table.store, file, columns):
             found += rows.drop_columns([WRITTEN_MS]).to_pylist()

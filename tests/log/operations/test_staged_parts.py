@@ -26,7 +26,7 @@ def in_parts(stage: Stage, size: int, state: LogState, writer: DataWriter) -> St
     """Stage the operation in parts of `size` files each."""
     adds, head = state.files().adds, without_progress(state.head)
     parts = [stage_part(head, writer, stage, adds.slice(at, size)) for at in range(0, len(adds), size)]
-    return join_parts(stage_part(head, writer, stage), parts)
+    return join_parts(writer, stage_part(head, writer, stage), parts)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9])
@@ -72,7 +72,8 @@ def test_image_addresses_are_shifted_when_parts_are_joined() -> None:
         part("c", "c0", images=[(0, 9)]),
         part("d", "d0", "d1", images=[(1, 1), (0, 2), (1, 3)]),
     ]
-    whole = join_parts(nothing, parts)
+    writer = filled("vectors").begin().writer
+    whole = join_parts(writer, nothing, parts)
     assert [add.path for add in whole.adds] == ["a0", "a1", "c0", "d0", "d1"]
     images = [delete.images for delete in whole.deletes]
     assert [found and (found.adds.tolist(), found.positions.tolist()) for found in images] == [
@@ -82,7 +83,7 @@ def test_image_addresses_are_shifted_when_parts_are_joined() -> None:
         ([4, 3, 4], [1, 2, 3]),
     ]
     assert whole.metrics == {"n": 4}
-    assert join_parts(nothing, []) == nothing
+    assert join_parts(writer, nothing, []) == nothing
 
 
 def file_named(path: str) -> AddFile:

@@ -117,7 +117,7 @@ def identity(commit: Commit) -> Iterator[str]:
 
 def tombstones(commit: Commit) -> Iterator[str]:
     """A tombstone is there for each key that the operation deletes, and no other one comes or goes."""
-    if commit.effect is None or isinstance(commit.operation, Restore):
+    if commit.effect is None or isinstance(commit.operation, Restore) or commit.before.forgets:
         return
     wanted = dict(commit.before.tombstones)
     for key, order in commit.effect.buried.items():

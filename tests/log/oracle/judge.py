@@ -174,6 +174,9 @@ class Race:
             yield from self._tombstones()
         if kind is Kind.UPDATE and fresh:
             yield "new rows match"
+        buries = kind in (Kind.UPDATE, Kind.UPSERT) and self.operation.effect(self.base.moment({})).buried
+        if buries and self.matched_now != self.matched_then:
+            yield "it leaves tombstones of other rows"
         if not self.setting.vectors:
             paths = frozenset(self.base.addresses[row][0] for row in self.matched_then)
             if fresh or self._touched(paths):

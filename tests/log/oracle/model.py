@@ -22,19 +22,31 @@ class Row(NamedTuple):
 
 Address: TypeAlias = tuple[str, int]
 Rows: TypeAlias = Mapping[Address, Row]
+# An order, and whether a record of an equal one has no effect; by key.
+Tombstone: TypeAlias = tuple[int, bool]
+Tombstones: TypeAlias = Mapping[int, Tombstone]
 
 
 @dataclass(frozen=True)
 class Moment:
     """The state of the model: the rows, those that a RESTORE would bring back, the `txn` versions, and tombstones.
 
-    `tombstones` has the greatest order of a record that deleted each key.
+    `tombstones` has of each deleted key the greatest order, and whether it was that of a row which a DELETE removed.
+    Those go only where the table `is_ordered`: it has the primary key `k` and the order `v`.
     """
 
     rows: Rows
     restorable: Rows
     transactions: Mapping[str, int] = field(default_factory=dict)
-    tombstones: Mapping[int, int] = field(default_factory=dict)
+    tombstones: Tombstones = field(default_factory=dict)
+    is_ordered: bool = False
+
+    def graves(self, dead: Iterable[Address]) -> Tombstones:
+        """The tombstones that these rows leave if a DELETE removes them."""
+        found: dict[int, Tombstone] = {}
+        for row in (self.rows[address] for address in dead if self.is_ordered):
+            found[row.k] = max(found.get(row.k, (row.v, True)), (row.v, True))
+        return found
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class Effect:
     dead: frozenset[Address] = frozenset()
     back: frozenset[Address] = frozenset()
     born: tuple[Row, ...] = ()
-    buried: Mapping[int, int] = field(default_factory=dict)
+    buried: Tombstones = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

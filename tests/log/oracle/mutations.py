@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from tests.log.oracle.history import Report, Turn, explore, run
-from tests.log.oracle.settings import SETTINGS, Setting
+from tests.log.oracle.settings import FORGETTING, SETTINGS, Setting
 from tests.log.oracle.world import Verdict
 from tests.patching import Function, gives, patched
 
@@ -28,13 +28,14 @@ from tests.patching import Function, gives, patched
 class Mutation:
     """`replaced` takes the function, method or property at `target` (module:name) and returns a wrong one.
 
-    `witness` is a history, on a table with vectors, in which the oracle objects.
+    `witness` is a history, on a table with vectors or on that of `setting`, in which the oracle objects.
     """
 
     name: str
     target: str
     replaced: Callable[[Function], Any]
     witness: str
+    setting: Setting = Setting()  # noqa: RUF009 - a frozen value
 
 
 class Objected(Exception):  # noqa: N818 - the wanted result, not an error
@@ -54,6 +55,22 @@ def none_lost(original: Function) -> Function:
 def not_computed(original: Function) -> Function:
     """A MERGE counts as an upsert, whose rows do not depend on those that they replace."""
     return lambda *args: dataclasses.replace(original(*args), is_computed=False)
+
+
+def ties_go_to_the_record(original: Function) -> Function:
+    """A tombstone of a row that a DELETE removed is like that of a record."""
+    return lambda rows: np.zeros_like(original(rows))
+
+
+def unchanged(original: Function) -> Function:
+    """The transaction stays as it is."""
+    del original
+    return lambda staged: staged
+
+
+def by_the_commit_before(original: Function) -> Function:
+    """The table's time is that of its newest commit, which is a millisecond before the commit at hand."""
+    return lambda head: original(head) + 1
 
 
 def keeps_nothing(original: Function) -> Function:
@@ -150,6 +167,8 @@ def always(original: Function) -> Any:
     del original
     return property(lambda _self: True)
 
+
+ORDERED = SETTINGS["vectors, partitions"]
 
 _CONFLICT = "tidelog.log.conflict"
 MUTATIONS = (
@@ -258,6 +277,48 @@ MUTATIONS = (
         "tidelog.log.operations.upsert_order:tombstones_of",
         gives(()),
         "ORDERED delete; ORDERED",
+    ),
+    Mutation(
+        "a DELETE leaves no tombstones",
+        "tidelog.log.operations.delete_update:columns_of_rows",
+        gives(None),
+        "DELETE k=1; ORDERED same",
+        ORDERED,
+    ),
+    Mutation(
+        "a record that is equal to a deleted row brings it back",
+        "tidelog.log.operations.upsert_order:_wins_ties",
+        ties_go_to_the_record,
+        "DELETE k=1; ORDERED same",
+        ORDERED,
+    ),
+    Mutation(
+        "a DELETE leaves the tombstones of the rows that it found first",
+        f"{_CONFLICT}.staged:Staged.with_other_rows",
+        unchanged,
+        "INSERT k=1; DELETE k=1@0",
+        ORDERED,
+    ),
+    Mutation(
+        "a DELETE leaves tombstones of rows that a winner has replaced",
+        f"{_CONFLICT}.staged:Staged.with_other_rows",
+        unchanged,
+        "TRUNCATE p=1; DELETE k<=3@0",
+        ORDERED,
+    ),
+    Mutation(
+        "an UPDATE of keys knows which rows get another one",
+        "tidelog.log.operations.delete_update:stage_update",
+        not_computed,
+        "DELETE k=3; UPDATE k<=3@0",
+        ORDERED,
+    ),
+    Mutation(
+        "the age of tombstones is that at the commit before",
+        "tidelog.log.state.tombstones:_kept_ms",
+        by_the_commit_before,
+        "ORDERED delete; INSERT; INSERT; ORDERED late",
+        FORGETTING,
     ),
     Mutation(
         "rows that are newer do not matter to the rebase",

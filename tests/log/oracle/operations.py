@@ -86,7 +86,8 @@ class Delete(Operation):
         return table.begin().delete(self.where.sql)
 
     def effect(self, moment: Moment) -> Effect:
-        return Effect(dead=self.matched(moment.rows))
+        dead = self.matched(moment.rows)
+        return Effect(dead=dead, buried=moment.graves(dead))
 
     def matched(self, rows: Rows) -> frozenset[Address]:
         return self.where.among(rows)
@@ -110,7 +111,9 @@ class Update(Operation):
 
     def effect(self, moment: Moment) -> Effect:
         dead = self.matched(moment.rows)
-        return Effect(dead=dead, born=tuple(self._image(moment.rows[address]) for address in sorted(dead)))
+        images = {address: self._image(moment.rows[address]) for address in sorted(dead)}
+        gone = [address for address, image in images.items() if image.k != moment.rows[address].k]
+        return Effect(dead=dead, born=tuple(images.values()), buried=moment.graves(gone))
 
     def matched(self, rows: Rows) -> frozenset[Address]:
         return self.where.among(rows)
@@ -133,7 +136,12 @@ class Upsert(Operation):
         return table.begin().upsert(_dicts(self.rows), keys=["k"], order_by=(), delete_where="v < 0")
 
     def effect(self, moment: Moment) -> Effect:
-        return Effect(dead=self.matched(moment.rows), born=tuple(row for row in self.rows if row.v >= 0))
+        gone = model.with_keys(moment.rows, (row.k for row in self.rows if row.v < 0))
+        return Effect(
+            dead=self.matched(moment.rows),
+            born=tuple(row for row in self.rows if row.v >= 0),
+            buried=moment.graves(gone),
+        )
 
     def matched(self, rows: Rows) -> frozenset[Address]:
         return model.with_keys(rows, (row.k for row in self.rows))
@@ -156,14 +164,18 @@ class Ordered(Operation):
         born, buried = [], {}
         for row in self.rows:
             found = model.with_keys(moment.rows, [row.k])
-            newest = max((moment.rows[address].v for address in found), default=moment.tombstones.get(row.k))
+            newest = max((moment.rows[address].v for address in found), default=None)
+            if not found and (tombstone := moment.tombstones.get(row.k)) is not None:
+                newest, wins_ties = tombstone
+                if wins_ties and row.v == newest:
+                    continue
             if newest is not None and row.v < newest:
                 continue
             dead |= found
             if row.p != GONE:
                 born.append(row)
             elif found or newest is None or row.v > newest:
-                buried[row.k] = row.v
+                buried[row.k] = (row.v, False)
         return Effect(dead=frozenset(dead), born=tuple(born), buried=buried)
 
     def matched(self, rows: Rows) -> frozenset[Address]:
@@ -374,6 +386,10 @@ MORE = (
     Delete("DELETE k<5", Where("k", "<", 5)),
     Delete("DELETE k=5", Where("k", "=", 5)),
     Delete("DELETE v>1000", Where("v", ">", 1000)),
+    Delete("DELETE k=3", Where("k", "=", 3)),
+    Update("UPDATE k<=3", Where("k", "<=", 3), "k", added=False, number=1),
+    Ordered("ORDERED same", (Row(1, 1, 10),)),
+    Ordered("ORDERED late", (Row(4, 1, 45),)),
 )
 
 

@@ -40,19 +40,22 @@ class Steady(Clock):
 class Setting:
     """A kind of table: with deletion vectors or copy-on-write, with or without a change feed and partitions.
 
-    One with partitions has a primary key and an order, and unless `indexed` is off an index of keys and order.
+    One with partitions has a primary key and an order, and unless `indexed` is off an index of keys and order. If it
+    `forgets`, tombstones count for the two commits after their own.
     """
 
     vectors: bool = True
     feed: bool = False
     partitioned: bool = False
     indexed: bool = True
+    forgets: bool = False
 
     @property
     def properties(self) -> dict[str, object]:
-        """The table's properties. Tombstones stay for ever."""
+        """The table's properties. Tombstones stay for ever, or for two commits."""
         return {
-            "tidelog.tombstoneRetention": "100000 days",
+            # The clock stands still, so each commit is a millisecond after the one before.
+            "tidelog.tombstoneRetention": "2 milliseconds" if self.forgets else "100000 days",
             "delta.enableDeletionVectors": self.vectors,
             "delta.enableChangeDataFeed": self.feed,
             **({"tidelog.primaryKey": "k", "tidelog.orderBy": "v"} if self.partitioned else {}),
@@ -62,7 +65,7 @@ class Setting:
     @property
     def name(self) -> str:
         words = ["vectors" if self.vectors else "copies", "feed" * self.feed, "partitions" * self.partitioned]
-        words.append("no index" * (not self.indexed))
+        words += ["no index" * (not self.indexed), "forgets" * self.forgets]
         return ", ".join(word for word in words if word)
 
 
@@ -77,6 +80,10 @@ SETTINGS = {
         Setting(vectors=False, feed=True, partitioned=True),
     )
 }
+
+
+# Not explored: a transaction that waits knows tombstones that are too old once it commits.
+FORGETTING = Setting(partitioned=True, forgets=True)
 
 
 @cache

@@ -12,9 +12,9 @@ from tests.patching import patched
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_the_oracle_notices_a_rule_that_is_switched_off(mutation: Mutation) -> None:
-    run(SETTINGS["vectors"], mutation.witness).require_nothing_wrong()
+    run(mutation.setting, mutation.witness).require_nothing_wrong()
     with patched(mutation):
-        assert run(SETTINGS["vectors"], mutation.witness).findings
+        assert run(mutation.setting, mutation.witness).findings
 
 
 def test_a_mutation_is_undone_after_its_block() -> None:

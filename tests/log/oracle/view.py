@@ -11,7 +11,7 @@ import json
 import struct
 import uuid
 from base64 import b85decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from tests.log.oracle.model import Address, Moment, Row
+from tests.log.oracle.model import Address, Moment, Row, Tombstone, Tombstones
 
 Line: TypeAlias = dict[str, Any]
 Stored: TypeAlias = Mapping[str, tuple[bytes, int]]
@@ -60,11 +60,26 @@ class View:
     """The current address of each of `rows`."""
     removed: frozenset[str] = frozenset()
     """Every path that was ever removed from the table."""
-    tombstones: Mapping[int, int] = field(default_factory=dict)
-    """The greatest order of each deleted key, according to the files that the log names."""
+    graves: Sequence[Mapping[str, Any]] = ()
+    """The rows of the files of tombstones that the log names, by the key `k` and the order `v`."""
 
     def moment(self, restorable: Mapping[Address, Row]) -> Moment:
-        return Moment(self.rows, restorable, self.transactions, self.tombstones)
+        is_ordered = {"tidelog.primaryKey", "tidelog.orderBy"} <= self.configuration.keys()
+        tombstones = self.tombstones
+        if self.forgets:
+            expired_ms = self.timestamp_ms + 1 - 2
+            tombstones = greatest(grave for grave in self.graves if grave["written_ms"] >= expired_ms)
+        return Moment(self.rows, restorable, self.transactions, tombstones, is_ordered)
+
+    @property
+    def tombstones(self) -> Tombstones:
+        """The greatest order of each deleted key, and whether it wins ties, however old it is."""
+        return greatest(self.graves)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether tombstones count for two commits only."""
+        return self.configuration.get("tidelog.tombstoneRetention") == "2 milliseconds"
 
 
 class Reader:
@@ -117,13 +132,6 @@ class Reader:
             found: list[dict[str, int]] = file.read_all().to_pylist()
         return found
 
-    def tombstones(self, paths: Sequence[str]) -> dict[int, int]:
-        """The greatest order of each key in files of tombstones by the key `k` and the order `v`."""
-        found: dict[int, int] = {}
-        for row in (row for path in paths for row in self.rows(path)):
-            found[row["key.k"]] = max(row["order.v"], found.get(row["key.k"], row["order.v"]))
-        return found
-
     def _read_vector(self, unique_id: str) -> frozenset[int]:
         path, offset_text = vector_path(unique_id), unique_id.rpartition("@")[2]
         if path not in self._stored:
@@ -131,6 +139,15 @@ class Reader:
         content, offset = self._stored[path][0], int(offset_text)
         (size,) = struct.unpack_from(">i", content, offset)
         return frozenset(BitMap64.deserialize(content[offset + 8 : offset + 4 + size]))
+
+
+def greatest(graves: Iterable[Mapping[str, Any]]) -> dict[int, Tombstone]:
+    """The greatest tombstone of each key."""
+    found: dict[int, Tombstone] = {}
+    for row in graves:
+        own = (row["order.v"], bool(row["wins_ties"]))
+        found[row["key.k"]] = max(own, found.get(row["key.k"], own))
+    return found
 
 
 def vector_id(action: Mapping[str, Any]) -> str | None:
@@ -205,7 +222,7 @@ def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
         origins=_origins(before, lines, reader),
         transactions={**before.transactions, **{txn["appId"]: txn["version"] for txn in actions(lines, "txn")}},
         removed=before.removed | {remove["path"] for remove in removes},
-        tombstones=reader.tombstones([file["path"] for file in listed["files"]]) if listed else before.tombstones,
+        graves=[row for file in listed["files"] for row in reader.rows(file["path"])] if listed else before.graves,
     )
     if metadata:
         changed = replace(changed, schema=metadata[-1]["schemaString"], configuration=metadata[-1]["configuration"])

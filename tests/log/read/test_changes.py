@@ -137,7 +137,8 @@ def test_an_interval_can_be_empty(mode: str) -> None:
 
 
 def test_columns_and_predicates_can_use_commit_columns() -> None:
-    changes = TABLE.changes(mode="append", where="_commit_version >= 4 AND n < 60", columns=["_commit_version", "n"])
+    columns = ["_commit_version", "n", "-_commit_timestamp"]
+    changes = TABLE.changes(mode="append", where="_commit_version >= 4 AND n < 60", columns=columns)
     assert changes.to_arrow().to_pylist() == [
         {"_commit_version": 4, "n": 4},
         {"_commit_version": 4, "n": 40},

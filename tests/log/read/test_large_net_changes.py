@@ -108,7 +108,7 @@ def test_the_order_is_that_of_the_last_versions(monkeypatch: pytest.MonkeyPatch)
 def test_a_filter_and_columns_apply_to_the_net_effect() -> None:
     table = table_with((1, 10), (2, 20))
     table.update("k = 1", {"v": "11"})
-    found = net(table, table.version - 1, where="v > 10", columns=["v", "_change_type"])
+    found = net(table, table.version - 1, where="v > 10", columns=["v", "-_commit_version", "-_commit_timestamp"])
     assert found.to_pylist() == [{"v": 11, "_change_type": "update_postimage"}]
     assert net(table, table.version).num_rows == 0
 

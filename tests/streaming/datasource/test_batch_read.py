@@ -94,7 +94,7 @@ def test_an_interval(spark: SparkSession, table: Table) -> None:
 
 @pytest.mark.oldest
 def test_the_commit_columns_of_an_interval(spark: SparkSession, table: Table) -> None:
-    options: dict[str, str | int] = {"changes": "append", "after": 3, "columns": "n,_commit_version"}
+    options: dict[str, str | int] = {"changes": "append", "after": 3, "columns": "n,_commit_version,-_commit_timestamp"}
     frame = read(spark, table.path, **options, where="part = 0")
     assert frame.schema.simpleString() == "struct<n:bigint,_commit_version:bigint>"
     assert sorted(frame.collect()) == [(4, 4), (6, 6)]

@@ -19,7 +19,8 @@ from tests.log.rules.support import default, generated, ruled_table
 from tests.log.support import live_files
 from tests.streaming.executors.twins import FRAME, Twins, check_upserts, check_upserts_with_an_order, filled, frame_of
 from tests.streaming.support import rewrite_all
-from tidelog.log import OperationClass, Table
+from tidelog.log import Table
+from tidelog.log.commit.burial import joined_changes
 from tidelog.log.commit.discard import files_written_for
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.tombstones import TOMBSTONE_FOLDER
@@ -316,9 +317,8 @@ def test_staged_keys_that_are_gone_are_an_error(
 def test_parts_without_deletions_let_tombstones_expire(tmp_path: Path) -> None:
     file = TombstoneFile("a", 1, 7, ("k",), ("v",))
     changes = [TombstoneChange(("v",)), TombstoneChange(("v",), file, expired_ms=5)]
-    parts = [Staged("MERGE", OperationClass.UPDATE_DELETE, tombstones=change) for change in changes]
     writer = filled(tmp_path, "vectors").begin().writer
-    assert upsert_by_range._tombstones(writer, parts) == changes[1]
+    assert joined_changes(writer.store, writer.system, writer.metadata, changes, ["k"]) == changes[1]
 
 
 def test_orders_of_winners_count(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

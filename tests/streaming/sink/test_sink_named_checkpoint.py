@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, refused, restore
 from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInStreamError, StoreNotSupportedError
+from tidelog.log.state.background_checkpoint import BackgroundCheckpoint
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming.executors import session
 from tidelog.streaming.sink import batch, batch_identity
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
-from tidelog.streaming.sink.target import BackgroundCheckpoint
 
 pytestmark = pytest.mark.spark
 
