@@ -12,6 +12,7 @@ import json
 import pickle
 import shutil
 import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from threading import Timer
+from types import FrameType
 from typing import Any
 
 from py4j.clientserver import ClientServer
@@ -46,6 +48,8 @@ _LOGGER = logger(__name__)
 _CLASS = "tidelog.DefaultSource"
 _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
+_BY_NAME = "tidelog.ByName"
+_NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
@@ -80,6 +84,8 @@ def install(spark: SparkSession) -> bool:
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
+        _loaded(jvm, _BY_NAME)
+        _loaded(jvm, _NAME_COLUMNS)
         _loaded(jvm, _ROW_CHANGES)
         jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
@@ -300,6 +306,25 @@ def _overwrite(request: Mapping[str, Any], given: Any) -> None:
     _write({"options": {**options, "where": where}, "mode": "Overwrite"}, java)
 
 
+def _statements(_: Mapping[str, Any], __: Any) -> str | None:
+    """The texts of the statements that this process runs now, with a zero between them: Spark's plan of a new name
+    does not have its own.
+
+    An empty text stands for a frame that is written. None if there is nothing: Spark alone runs the statement.
+    """
+    texts: list[str] = []
+    for frame in sys._current_frames().values():  # noqa: SLF001 - the thread that waits for Spark is another one
+        above: FrameType | None = frame
+        while above is not None:
+            module, function = above.f_globals.get("__name__", ""), above.f_code.co_name
+            if module == "pyspark.sql.session" and function == "sql":
+                texts.append(str(above.f_locals.get("sqlQuery")))
+            elif module == "pyspark.sql.readwriter":
+                texts.append("")
+            above = above.f_back
+    return "\0".join(texts) if texts else None
+
+
 def _batch(request: Mapping[str, Any], _: Any) -> Any:
     frame: Any = _feeds[request["feed"]].batch(request["start"], request["end"])
     return frame._jdf  # noqa: SLF001 - as above
@@ -342,6 +367,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "scan": _scan,
     "write": _write,
     "overwrite": _overwrite,
+    "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

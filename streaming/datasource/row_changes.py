@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Committed, Table, Transaction
-from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.spark_expressions import (
@@ -74,17 +74,17 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
 
 
 def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
-    values = _values(plan.assignments(), ExpressionText().new_value)
+    values = _values(spark, plan.assignments(), ExpressionText().new_value)
     condition = plan.condition().get() if plan.condition().isDefined() else None
     done = SparkTable(spark, table).update("true" if condition is None else _condition(condition), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
 
 
-def _values(assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
-    """The new value of each column, by `text`. Raises PredicateError."""
+def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
+    """The new value of each column, by `text`. Raises PredicateError and SchemaMismatchError."""
     values: dict[str, str] = {}
     for assignment in each(assignments):
-        key, value = assignment.key(), assignment.value()
+        key = assignment.key()
         if node_kind(key) != "AttributeReference":
             raise PredicateError(
                 f"{key.sql()} is a field of a struct, and cannot be set by itself",
@@ -93,8 +93,27 @@ def _values(assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]
         name = str(key.name())
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = text(value, type_name(key))
+        values[name] = text(_by_name(spark, assignment), type_name(key))
     return values
+
+
+def _by_name(spark: SparkSession, assignment: Any) -> Any:
+    """The value of an assignment, with fields of structs found by their names, as in Spark's own tables.
+
+    Raises SchemaMismatchError if its fields are not those of the column.
+    """
+    key, value = assignment.key(), assignment.value()
+    if "struct<" not in type_name(key):
+        return value
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    problem = jvm.tidelog.ByName.problem(value)
+    if problem is not None:
+        raise SchemaMismatchError(
+            f"the column {str(key.name())!r} cannot get this value: {problem}",
+            advice="give a column of the source whose struct has just the fields of the table's column",
+            column=str(key.name()),
+        )
+    return jvm.tidelog.ByName.value(value)
 
 
 def _condition(node: Any) -> str:
@@ -203,7 +222,8 @@ class _Merge:
 
     def _whole_row(self, action: Any) -> dict[str, Any] | None:
         """The value of each column; None if one reads the table, or is missing."""
-        values = {str(assignment.key().name()): assignment.value() for assignment in each(action.assignments())}
+        assignments = list(each(action.assignments()))
+        values = {str(given.key().name()): _by_name(self._spark, given) for given in assignments}
         whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
         return values if whole else None
 
@@ -258,7 +278,7 @@ class _Merge:
             for action in each(actions):
                 where = text(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
-                found.append((where, "delete" if gone else _values(action.assignments(), text)))
+                found.append((where, "delete" if gone else _values(self._spark, action.assignments(), text)))
             return found
 
         given = merge_rules(

@@ -73,6 +73,11 @@ _REFUSED = {
         "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
     ),
     "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
+    "PartitionOrder": (
+        "PARTITIONED BY in a statement whose columns cannot be read again is not supported: Spark has moved the "
+        "partition columns behind the others",
+        "write the statement without parameters and IDENTIFIER(...), or use the path: CREATE TABLE tidelog.`/path`",
+    ),
     "ReadStream": (
         "a stream cannot read a table of the catalog tidelog",
         'use spark.readStream.format("tidelog").load("/path/to/table")',
@@ -252,7 +257,7 @@ def _create(request: Request, _: Any) -> str:
 def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that the user gave. Raises ConfigurationError for another part that Spark passes on as one."""
     provider = properties.get("provider", "tidelog")
-    if provider != "tidelog":
+    if provider.lower() != "tidelog":
         raise ConfigurationError(
             f"a table of the catalog tidelog cannot use {provider}",
             advice='write USING tidelog or .format("tidelog"), or leave it out',
