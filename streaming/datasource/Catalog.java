@@ -22,6 +22,7 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -41,6 +42,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.PredicateUtils$;
 import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.EqualNullSafe;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.sources.TableScan;
@@ -497,9 +499,20 @@ public class Catalog implements StagingTableCatalog {
       replaced = new Object[predicates.length];
       for (int i = 0; i < predicates.length; i++) {
         Option filter = PredicateUtils$.MODULE$.toV1(predicates[i]);
-        replaced[i] = filter.isDefined() ? filter.get() : predicates[i];
+        replaced[i] = filter.isDefined() ? filter.get() : ofBoolean(predicates[i]);
       }
       return this;
+    }
+
+    /** The older filter for a partition of the type BOOLEAN; else the predicate itself. */
+    private static Object ofBoolean(Predicate predicate) {
+      if (!predicate.name().equals("<=>") || !(predicate.children()[0] instanceof NamedReference)) {
+        return predicate;
+      }
+      String value = predicate.children()[1].toString().toLowerCase();
+      return value.equals("true") || value.equals("false")
+          ? (Object) new EqualNullSafe(predicate.children()[0].toString(), Boolean.valueOf(value))
+          : predicate;
     }
 
     public WriteBuilder overwrite(Filter[] filters) {

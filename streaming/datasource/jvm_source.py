@@ -46,6 +46,7 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
+_OTHER_NAMES = ("TIDELOG", "Tidelog")
 _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
 _BY_NAME = "tidelog.ByName"
@@ -55,6 +56,7 @@ _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _REDACTED = "spark.sql.redaction.options.regex"
+_REDACTED_SETTINGS = "spark.redaction.regex"
 _SECRETS = "(?i)storageoption\\."
 # How long the thread of a query that ends may still ask.
 _LAST_ANSWER_S = 10.0
@@ -71,6 +73,10 @@ def install(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     try:
         source = _loaded(jvm, _CLASS)
+        # Spark looks for a class by the format's name as it is written.
+        for name in _OTHER_NAMES:
+            text = f"package {name}; public class DefaultSource extends tidelog.DefaultSource {{}}"
+            _loaded(jvm, f"{name}.DefaultSource", text)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
@@ -91,14 +97,30 @@ def install(spark: SparkSession) -> bool:
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
+    _hide_secrets_of_others(spark)
     return True
 
 
 def _hide_secrets(spark: SparkSession) -> None:
     """Let the session's plans and descriptions leave out storage options."""
-    hidden = spark.conf.get(_REDACTED, "") or ""
+    hidden = spark.conf.get(_REDACTED) or ""
     if _SECRETS not in hidden:
         spark.conf.set(_REDACTED, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
+
+
+def _hide_secrets_of_others(spark: SparkSession) -> None:
+    """The same for sessions that are made from now on, and for what Spark shows of its settings.
+
+    A session publishes the plan of its first write before tidelog knows of it.
+    """
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
+    for conf, name, default in (
+        (java.sharedState().conf(), _REDACTED, "(?i)url"),
+        (java.sparkContext().conf(), _REDACTED_SETTINGS, "(?i)secret|password|token|access[.]?key"),
+    ):
+        hidden = conf.get(name, default)
+        if _SECRETS not in hidden:
+            conf.set(name, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
 
 
 def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame | None:
@@ -126,8 +148,8 @@ def _context_loader(jvm: Any) -> Any:
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
-def _loaded(jvm: Any, name: str) -> Any:
-    """A class, compiled unless this JVM has it.
+def _loaded(jvm: Any, name: str, text: str | None = None) -> Any:
+    """A class, compiled unless this JVM has it, from a text or from the file of its name.
 
     `spark-submit`, which starts PySpark's JVM, gives all threads one loader of classes that takes further places.
     """
@@ -138,8 +160,8 @@ def _loaded(jvm: Any, name: str) -> Any:
         pass
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    source = f"{name.rpartition('.')[2]}.java"
-    compiler.cook(resources.files(__package__).joinpath(source).read_text(encoding="utf-8"))
+    source = resources.files(__package__).joinpath(f"{name.rpartition('.')[2]}.java")
+    compiler.cook(source.read_text(encoding="utf-8") if text is None else text)
     folder = Path(tempfile.mkdtemp(prefix="tidelog-"))
     try:
         made = dict(compiler.getBytecodes())
