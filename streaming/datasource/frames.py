@@ -332,7 +332,7 @@ def write(
         if mode != _NEW_NAME:
             raise TableExistsError(
                 f"there is already a table at {options.path}, and Spark's default mode makes a new one",
-                advice='write with .mode("append") to add the rows, or .mode("overwrite") to replace those of the table',
+                advice='write with .mode("append") to add the rows, or .mode("overwrite") to replace the others',
                 path=options.path,
             ) from error
         raise TableExistsError(

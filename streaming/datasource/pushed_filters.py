@@ -124,7 +124,7 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
 def _column(name: str, schema: pa.Schema) -> str | None:
     """The column of a filter; None for a field of a struct, which Spark writes with a dot, and for what may be one.
 
-    A scan of the catalog has names in backquotes where Spark's parser needs them, a name of Spark's own catalog has not.
+    A scan of the catalog has names in backquotes where Spark's parser needs them, one of Spark's own names has not.
     """
     plain = name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else None
     if plain is None:

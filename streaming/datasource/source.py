@@ -151,7 +151,7 @@ def refuse_stream_writer(raw_options: Mapping[str, str]) -> NoReturn:
     path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
     line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
     raise ConfigurationError(
-        'writeStream.format("tidelog"), also with toTable, is not supported: it could not write each batch exactly once',
+        'writeStream.format("tidelog"), also by toTable, is not supported: it could not write a batch exactly once',
         advice=f"use {line}",
     )
 

@@ -75,9 +75,8 @@ _REFUSED = {
     ),
     "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
     "PartitionOrder": (
-        "PARTITIONED BY in a statement whose columns cannot be read again is not supported: Spark has moved the "
-        "partition columns behind the others",
-        "write the statement without parameters and IDENTIFIER(...), or use the path: CREATE TABLE tidelog.`/path`",
+        "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
+        "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
     ),
     "ReadStream": (
         "a stream cannot read a table of the catalog tidelog",

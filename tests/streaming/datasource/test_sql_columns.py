@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, JVM_SOURCE]
 
 WHEN = {
     "whole rows": "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-    "rules": "WHEN MATCHED AND t.id >= 0 THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)",
+    "rules": "WHEN MATCHED AND t.id >= 0 THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (v, id) VALUES (s.v, id)",
 }
 
 
@@ -122,19 +122,19 @@ def pairs(folder: Path, **more: Any) -> Table:
     return made
 
 
+MERGE = "MERGE INTO {} t USING (SELECT 1L AS id, true AS c, named_struct('x', 2L, 'y', 1L) AS s) s ON t.id = s.id"
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("MERGE INTO {} t USING (SELECT 1L AS id, named_struct('x', 2L, 'y', 1L) AS s) s ON t.id = s.id "
-         "WHEN MATCHED THEN UPDATE SET *", "its fields are x, y, and those of the column are a, b"),
-        ("MERGE INTO {} t USING (SELECT 1L AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET "
-         "s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
-        ("MERGE INTO {} t USING (SELECT 1L AS id, true AS c) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET "
-         "s = IF(s.c, named_struct('b', 2L, 'a', 1L), NULL)", "it is a constant"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET *", "its fields are x, y, and those of the column are a, b"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = IF(s.c, named_struct('b', 2L, 'a', 1L), NULL)", "it is a constant"),
         ("UPDATE {} SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
         ("UPDATE {} SET s = named_struct('b', id, 'a', 1L)", "means something else outside of Spark"),
     ],
-)  # fmt: skip
+)
 def test_fields_that_have_no_names_in_the_column_are_refused(
     spark: SparkSession, tmp_path: Path, statement: str, message: str
 ) -> None:

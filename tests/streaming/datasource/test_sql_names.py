@@ -31,13 +31,14 @@ def test_a_partition_column_whose_name_needs_quotes(spark: SparkSession, tmp_pat
     assert spark.sql(f"SHOW CREATE TABLE {named}").count() == spark.sql(f"SHOW CREATE TABLE {named}").count() == 1
 
 
+MORNING = datetime(2026, 1, 1, 10, 0, 0, 500_000)  # noqa: DTZ001 - a time without a zone
 VALUES: dict[str, tuple[pa.DataType, str, Any]] = {
     "boolean": (pa.bool_(), "false", False),
     "text": (pa.string(), '"it\'s \\\\ x"', "it's \\ x"),
     "double": (pa.float64(), "1.25D", 1.25),
     "float": (pa.float32(), "1.5F", 1.5),
     "old day": (pa.date32(), "DATE '1890-01-01'", date(1890, 1, 1)),
-    "time": (pa.timestamp("us"), "TIMESTAMP_NTZ '2026-01-01 10:00:00.5'", datetime(2026, 1, 1, 10, 0, 0, 500_000)),  # noqa: DTZ001 - without a zone
+    "time": (pa.timestamp("us"), "TIMESTAMP_NTZ '2026-01-01 10:00:00.5'", MORNING),
 }
 
 
@@ -65,10 +66,10 @@ def test_a_partition_by_bytes_is_refused(spark: SparkSession, tmp_path: Path) ->
 )  # fmt: skip
 def test_a_name_that_leaves_the_folder_is_refused(names: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a table below the catalog's folder"):
-        sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": names})  # noqa: SLF001 - it needs no Spark
+        sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": names})
 
 
-def test_names_and_paths(tmp_path: Path) -> None:
+def test_names_and_paths() -> None:
     found = {
         ("db", "t"): "/data/wh/db/t",
         ("/data/x",): "/data/x",
@@ -77,14 +78,14 @@ def test_names_and_paths(tmp_path: Path) -> None:
         ("/data", ""): "/data",
     }
     for names, path in found.items():
-        assert sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": list(names)})[0] == path  # noqa: SLF001 - as above
+        assert sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": list(names)})[0] == path
 
 
 def test_sessions_that_are_made_later_hide_storage_options(spark: SparkSession) -> None:
     later = spark.newSession()
     assert "storageoption" in str(later.conf.get("spark.sql.redaction.options.regex"))
     assert "url" in str(later.conf.get("spark.sql.redaction.options.regex"))
-    settings: Any = spark._jsparkSession.sparkContext().conf()  # type: ignore[attr-defined]  # noqa: SLF001 - what Spark publishes by
+    settings: Any = spark._jsparkSession.sparkContext().conf()
     assert "password" in settings.get("spark.redaction.regex")
     assert "storageoption" in settings.get("spark.redaction.regex")
     assert jvm_source.install(spark)
