@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from tidelog.log.errors import PredicateError
 from tidelog.log.presentable import brief
 from tidelog.streaming.datasource.pushed_filters import COMPARISONS, JOINS
@@ -233,7 +235,12 @@ def _own_name(node: Any) -> str:
 
 def _may_fail_quietly(node: Any) -> bool:
     """Whether Spark has null for what fails, as in `try_add`. Here it is an error of the statement."""
-    return node_kind(node) in {*_ARITHMETIC, "Cast"} and str(node.evalMode()) == "TRY"
+    if node_kind(node) not in {*_ARITHMETIC, "Cast"}:
+        return False
+    try:
+        return str(node.evalMode()) == "TRY"
+    except Py4JError:
+        return str(node.sql()).lower().startswith("try_")  # a Spark that keeps it elsewhere
 
 
 def _is_number(name: str) -> bool:
