@@ -151,8 +151,8 @@ def refuse_stream_writer(raw_options: Mapping[str, str]) -> NoReturn:
     path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
     line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
     raise ConfigurationError(
-        'writeStream.format("tidelog"), also by toTable, is not supported: it could not write a batch exactly once',
-        advice=f"use {line}",
+        'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
+        advice=f"use {line}; toTable(...) needs the same",
     )
 
 
