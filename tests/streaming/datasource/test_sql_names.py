@@ -52,6 +52,7 @@ def test_a_partition_of_any_type_is_replaced(spark: SparkSession, tmp_path: Path
     assert sorted(table.refresh().scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [2, 7]
 
 
+@pytest.mark.full
 def test_a_partition_by_bytes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int32()), ("p", pa.binary())])
     table = Table.create(str(tmp_path / "table"), schema, partition_by=["p"])
@@ -92,6 +93,7 @@ def test_sessions_that_are_made_later_hide_storage_options(spark: SparkSession) 
     assert settings.get("spark.redaction.regex").count("storageoption") == 1
 
 
+@pytest.mark.full
 def test_null_of_any_type(spark: SparkSession, tmp_path: Path) -> None:
     kinds = {
         "b": pa.binary(),
@@ -123,6 +125,7 @@ def test_what_fails_quietly_in_spark_is_refused(spark: SparkSession, tmp_path: P
         spark.sql(f"DELETE FROM tidelog.`{small_table(tmp_path).path}` WHERE {value} IS NULL")
 
 
+@pytest.mark.full
 def test_a_merge_by_other_keys_than_the_primary_key(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(
         str(tmp_path / "table"),
