@@ -22,7 +22,9 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Scan;
@@ -38,12 +40,15 @@ import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.internal.connector.PredicateUtils$;
 import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.EqualNullSafe;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /**
  * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
@@ -255,7 +260,8 @@ public class Catalog implements StagingTableCatalog {
       List names = (List) found.get("partitions");
       Transform[] made = new Transform[names.size()];
       for (int i = 0; i < made.length; i++) {
-        made[i] = Expressions.identity((String) names.get(i));
+        // Spark parses the name.
+        made[i] = Expressions.identity("`" + ((String) names.get(i)).replace("`", "``") + "`");
       }
       return made;
     }
@@ -472,7 +478,7 @@ public class Catalog implements StagingTableCatalog {
       implements WriteBuilder, SupportsOverwrite, SupportsDynamicOverwrite, V1Write, InsertableRelation {
     private final Map options;
     private boolean truncates = false;
-    private Filter[] replaced = null;
+    private Object[] replaced = null;
 
     Writing(Map options) {
       this.options = options;
@@ -481,6 +487,32 @@ public class Catalog implements StagingTableCatalog {
     public WriteBuilder truncate() {
       truncates = true;
       return this;
+    }
+
+    /** Whether the rows are described well enough is for the planner to say, with an error of tidelog's own. */
+    public boolean canOverwrite(Predicate[] predicates) {
+      return true;
+    }
+
+    /** What Spark's older filters have no form for stays as it is. */
+    public WriteBuilder overwrite(Predicate[] predicates) {
+      replaced = new Object[predicates.length];
+      for (int i = 0; i < predicates.length; i++) {
+        Option filter = PredicateUtils$.MODULE$.toV1(predicates[i]);
+        replaced[i] = filter.isDefined() ? filter.get() : ofBoolean(predicates[i]);
+      }
+      return this;
+    }
+
+    /** The older filter for a partition of the type BOOLEAN; else the predicate itself. */
+    private static Object ofBoolean(Predicate predicate) {
+      if (!predicate.name().equals("<=>") || !(predicate.children()[0] instanceof NamedReference)) {
+        return predicate;
+      }
+      String value = predicate.children()[1].toString().toLowerCase();
+      return value.equals("true") || value.equals("false")
+          ? (Object) new EqualNullSafe(predicate.children()[0].toString(), Boolean.valueOf(value))
+          : predicate;
     }
 
     public WriteBuilder overwrite(Filter[] filters) {

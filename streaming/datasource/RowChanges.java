@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.AddColumns;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -50,7 +51,6 @@ import org.apache.spark.sql.execution.datasources.v2.ShowCreateTableExec;
 import org.apache.spark.sql.execution.datasources.v2.ShowTablePropertiesExec;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
 import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -159,21 +159,11 @@ public class RowChanges extends SparkStrategy {
 
   /** Whether ADD COLUMNS says where the columns go: Spark's plan of a name does not, so its text is parsed again. */
   private static boolean hasPositions(LogicalPlan plan) {
-    String text = (String) valueOf(plan.origin().sqlText());
+    String text = NameColumns.textOf(plan);
     if (text == null) {
       return false;
     }
-    Integer start = (Integer) valueOf(plan.origin().startIndex());
-    Integer stop = (Integer) valueOf(plan.origin().stopIndex());
-    if (start != null && stop != null) {
-      text = text.substring(start.intValue(), stop.intValue() + 1); // of a script
-    }
-    LogicalPlan parsed;
-    try {
-      parsed = SparkSession.active().sessionState().sqlParser().parsePlan(text);
-    } catch (Exception error) {
-      parsed = null;
-    }
+    LogicalPlan parsed = NameColumns.parsed(text);
     if (!(parsed instanceof AddColumns)) {
       return text.matches("(?is).*\\b(FIRST|AFTER)\\b.*");
     }
@@ -191,7 +181,7 @@ public class RowChanges extends SparkStrategy {
     if (plan instanceof CreateTableLikeCommand) {
       CreateTableLikeCommand like = (CreateTableLikeCommand) plan;
       Object provider = valueOf(like.provider());
-      boolean isOwn = provider == null ? tableOf(like.sourceTable()) != null : "tidelog".equals(provider);
+      boolean isOwn = provider == null ? tableOf(like.sourceTable()) != null : "tidelog".equalsIgnoreCase((String) provider);
       return isOwn ? "CreateTableLike" : null;
     }
     if (plan instanceof AlterTableChangeColumnCommand) {
@@ -209,7 +199,7 @@ public class RowChanges extends SparkStrategy {
     } else if (plan instanceof CreateDataSourceTableAsSelectCommand) {
       made = ((CreateDataSourceTableAsSelectCommand) plan).table();
     }
-    if (made != null && "tidelog".equals(valueOf(made.provider())) && made.bucketSpec().isDefined()) {
+    if (made != null && isOwn(made) && made.bucketSpec().isDefined()) {
       return "Buckets";
     }
     return null;
@@ -243,8 +233,8 @@ public class RowChanges extends SparkStrategy {
       return created((CreateDataSourceTableCommand) plan);
     }
     if (plan instanceof CreateDataSourceTableAsSelectCommand) {
-      boolean isOwn = "tidelog".equals(valueOf(((CreateDataSourceTableAsSelectCommand) plan).table().provider()));
-      return isOwn ? new Change(new HashMap(), plan, null, null) : null;
+      CreateDataSourceTableAsSelectCommand made = (CreateDataSourceTableAsSelectCommand) plan;
+      return isOwn(made.table()) ? new Change(partsOf(made.table()), NameColumns.inOrder(made), null, null) : null;
     }
     CatalogTable table = name == null ? null : tableOf(name);
     if (table == null) {
@@ -258,22 +248,19 @@ public class RowChanges extends SparkStrategy {
     }
     Map request = DefaultSource.request("alter", options);
     ArrayList described = new ArrayList();
-    StructType schema = table.dataSchema();
     for (int i = 0; i < columns.size(); i++) {
-      StructField field = (StructField) columns.get(i);
-      described.add(described(field));
-      schema = schema.add(field);
+      described.add(described((StructField) columns.get(i)));
     }
     request.put("columns", described);
     request.put("properties", properties);
-    return new Change(request, plan, null, name.quotedString(), name, schema);
+    return new Change(request, plan, null, name.quotedString(), name, columns);
   }
 
   /** CREATE TABLE of a name with columns; null if Spark does all of it. */
   private static Change created(CreateDataSourceTableCommand plan) {
     CatalogTable table = plan.table();
     org.apache.spark.sql.catalyst.catalog.SessionCatalog names = SparkSession.active().sessionState().catalog();
-    if (!"tidelog".equals(valueOf(table.provider()))
+    if (!isOwn(table)
         || table.schema().fields().length == 0
         || names.tableExists(table.identifier())) {
       return null;
@@ -283,12 +270,13 @@ public class RowChanges extends SparkStrategy {
     options.put(
         "path",
         CatalogUtils.URIToString(isManaged ? names.defaultTablePath(table.identifier()) : table.location()));
+    CreateDataSourceTableCommand ordered = NameColumns.inOrder(plan);
     Map request = DefaultSource.request("createNamed", options);
-    request.put("schema", table.schema().json());
+    request.put("schema", ordered.table().schema().json());
     request.put("partitions", CollectionConverters.asJava(table.partitionColumnNames()));
     request.put("properties", DefaultSource.original(table.properties()));
     request.put("managed", Boolean.valueOf(isManaged));
-    return new Change(request, plan, null, table.identifier().quotedString());
+    return new Change(request, ordered, null, table.identifier().quotedString());
   }
 
   private static Map described(StructField field) {
@@ -320,13 +308,19 @@ public class RowChanges extends SparkStrategy {
     }
   }
 
-  /** Whether each column is one of the table's, under its name. */
+  /**
+   * Whether each column is one of the table's, under its name. Spark adds columns for expressions that it needs twice, and
+   * fills up texts of the type CHAR.
+   */
   private static boolean keepsColumns(Project plan) {
     List columns = CollectionConverters.asJava(plan.projectList());
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.get(i);
       String name = ((NamedExpression) column).name();
-      while (column instanceof Alias || (column instanceof Cast && isOfOneType((Cast) column))) {
+      if (name.startsWith("_common_expr_")) {
+        continue;
+      }
+      while (column instanceof Alias || isPadding(column) || (column instanceof Cast && isOfOneType((Cast) column))) {
         column = (Expression) column.children().head();
       }
       if (!(column instanceof AttributeReference) || !((AttributeReference) column).name().equals(name)) {
@@ -334,6 +328,10 @@ public class RowChanges extends SparkStrategy {
       }
     }
     return true;
+  }
+
+  private static boolean isPadding(Expression node) {
+    return node instanceof StaticInvoke && ((StaticInvoke) node).functionName().equals("readSidePadding");
   }
 
   private static boolean isOfOneType(Cast cast) {
@@ -375,6 +373,10 @@ public class RowChanges extends SparkStrategy {
     return null;
   }
 
+  private static boolean isOwn(CatalogTable table) {
+    return "tidelog".equalsIgnoreCase((String) valueOf(table.provider()));
+  }
+
   private static Map optionsOf(CatalogTable table) {
     Map options = DefaultSource.original(table.storage().properties());
     options.put("path", CatalogUtils.URIToString(table.location()));
@@ -389,7 +391,7 @@ public class RowChanges extends SparkStrategy {
     } catch (Exception error) {
       return null; // Spark says that there is none
     }
-    if (!"tidelog".equals(valueOf(table.provider())) || !table.storage().locationUri().isDefined()) {
+    if (!isOwn(table) || !table.storage().locationUri().isDefined()) {
       return null;
     }
     return table;
@@ -436,9 +438,16 @@ public class RowChanges extends SparkStrategy {
     return Dataset.ofRows(session, new Project(sequence(columns), plan));
   }
 
-  private static void alterColumns(SparkSession session, TableIdentifier name, StructType schema) {
+  private static Map partsOf(CatalogTable table) {
+    HashMap parts = new HashMap();
+    parts.put("partitions", CollectionConverters.asJava(table.partitionColumnNames()));
+    parts.put("properties", DefaultSource.original(table.properties()));
+    return parts;
+  }
+
+  private static void addColumns(SparkSession session, TableIdentifier name, List columns) {
     try {
-      session.sessionState().catalog().alterTableDataSchema(name, schema);
+      NameColumns.add(session, name, columns);
     } catch (Exception error) {
       throw new DefaultSource.TidelogException(
           "the table has the new columns, but its name in Spark's catalog has not: " + error.getMessage());
@@ -461,11 +470,8 @@ public class RowChanges extends SparkStrategy {
   }
 
   /** Spark fills the table, and does not pass on its partition columns and properties. */
-  private static Seq filled(SparkSession session, CreateDataSourceTableAsSelectCommand plan) {
-    HashMap more = new HashMap();
-    more.put("partitions", CollectionConverters.asJava(plan.table().partitionColumnNames()));
-    more.put("properties", DefaultSource.original(plan.table().properties()));
-    DefaultSource.NEW_NAME.set(more);
+  private static Seq filled(SparkSession session, CreateDataSourceTableAsSelectCommand plan, Map parts) {
+    DefaultSource.NEW_NAME.set(parts);
     try {
       return plan.run(session);
     } finally {
@@ -480,28 +486,28 @@ public class RowChanges extends SparkStrategy {
     private final LogicalPlan relation;
     private final String name;
     private final TableIdentifier identifier;
-    private final StructType schema;
+    private final List columns;
 
     /** What it changes is a relation, or the name of a table. */
     Change(Map request, LogicalPlan plan, LogicalPlan relation, String name) {
       this(request, plan, relation, name, null, null);
     }
 
-    /** Then `schema` are the columns of the name in the catalog of the session. */
+    /** Then `columns` are new ones of the name in the catalog of the session. */
     Change(
-        Map request, LogicalPlan plan, LogicalPlan relation, String name, TableIdentifier identifier, StructType schema) {
+        Map request, LogicalPlan plan, LogicalPlan relation, String name, TableIdentifier identifier, List columns) {
       this.request = request;
       this.plan = plan;
       this.relation = relation;
       this.name = name;
       this.identifier = identifier;
-      this.schema = schema;
+      this.columns = columns;
     }
 
     public Seq run() {
       SparkSession session = (SparkSession) session();
       if (plan instanceof CreateDataSourceTableAsSelectCommand) {
-        return filled(session, (CreateDataSourceTableAsSelectCommand) plan);
+        return filled(session, (CreateDataSourceTableAsSelectCommand) plan, request);
       }
       if (plan instanceof OverwritePartitionsDynamic) {
         DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
@@ -513,7 +519,7 @@ public class RowChanges extends SparkStrategy {
         return sequence(new ArrayList());
       }
       if (identifier != null) {
-        alterColumns(session, identifier, schema);
+        addColumns(session, identifier, columns);
       }
       // What Spark has cached of the table is old now.
       if (name != null) {

@@ -7,6 +7,7 @@ Spark's own parquet reader reads the rows, as it does for `read`, and where that
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +21,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidelog.log import Table
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import ConfigurationError, PredicateError, RetryableError, SchemaMismatchError, TableExistsError
+from tidelog.log.format.actions import Metadata
 from tidelog.log.read.changes import only_these
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.table_reader import TableReader
+from tidelog.log.rules import declared
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import spark_versions
@@ -50,6 +53,9 @@ from tidelog.streaming.jvm_reading import file_scan
 from tidelog.streaming.jvm_reading.jvm_rows import are_columns_readable, jvm_rows, snapshot_rows
 from tidelog.streaming.jvm_reading.tables import rows_of_changes
 
+# Where Spark, and so delta-spark, keeps the type of a text with a length.
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"\bchar\(", re.IGNORECASE)
 _EXECUTION_ID = "spark.sql.execution.id"
 _ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
 _MOST_PINS = 256
@@ -81,7 +87,17 @@ def batch_columns(options: ReadOptions, asked: StructType | None) -> StructType:
         return asked
     if options.is_interval:
         interval(table, options)
-    return spark_versions.columns_from_arrow(read_columns(schema, options.query_columns))
+    found = spark_versions.columns_from_arrow(read_columns(schema, options.query_columns))
+    return with_char_types(found, snapshot_to_read(table, options).state.head.metadata, options.path)
+
+
+def with_char_types(columns: StructType, metadata: Metadata, path: str) -> StructType:
+    """The columns with those of the type CHAR said to be such: Spark compares their texts with spaces at the end."""
+    kinds = {rule.column: rule.kind for rule in declared(metadata, path).unknown_types if _CHAR.search(rule.kind)}
+    for field in columns:
+        if field.name in kinds:
+            field.metadata = {**field.metadata, _CHAR_TYPE: kinds[field.name]}
+    return columns
 
 
 def batch_rows(
@@ -317,7 +333,11 @@ def write(
         if mode == _IGNORE:
             return
         if mode != _NEW_NAME:
-            raise
+            raise TableExistsError(
+                f"there is already a table at {options.path}, and Spark's default mode makes a new one",
+                advice='write with .mode("append") to add the rows, or .mode("overwrite") to replace the others',
+                path=options.path,
+            ) from error
         raise TableExistsError(
             f"there is already a table at {options.path}, and Spark would replace its rows",
             advice="give it a name with CREATE TABLE name USING tidelog LOCATION '...', then use INSERT; or write with "

@@ -12,6 +12,7 @@ import json
 import pickle
 import shutil
 import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from threading import Timer
+from types import FrameType
 from typing import Any
 
 from py4j.clientserver import ClientServer
@@ -44,13 +46,17 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
+_OTHER_NAMES = ("TIDELOG", "Tidelog")
 _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
+_BY_NAME = "tidelog.ByName"
+_NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _REDACTED = "spark.sql.redaction.options.regex"
+_REDACTED_SETTINGS = "spark.redaction.regex"
 _SECRETS = "(?i)storageoption\\."
 # How long the thread of a query that ends may still ask.
 _LAST_ANSWER_S = 10.0
@@ -67,6 +73,10 @@ def install(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     try:
         source = _loaded(jvm, _CLASS)
+        # Spark looks for a class by the format's name as it is written.
+        for name in _OTHER_NAMES:
+            text = f"package {name}; public class DefaultSource extends tidelog.DefaultSource {{}}"
+            _loaded(jvm, f"{name}.DefaultSource", text)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
@@ -80,19 +90,37 @@ def install(spark: SparkSession) -> bool:
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
+        _loaded(jvm, _BY_NAME)
+        _loaded(jvm, _NAME_COLUMNS)
         _loaded(jvm, _ROW_CHANGES)
         jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
+    _hide_secrets_of_others(spark)
     return True
 
 
 def _hide_secrets(spark: SparkSession) -> None:
     """Let the session's plans and descriptions leave out storage options."""
-    hidden = spark.conf.get(_REDACTED, "") or ""
+    hidden = spark.conf.get(_REDACTED) or ""
     if _SECRETS not in hidden:
         spark.conf.set(_REDACTED, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
+
+
+def _hide_secrets_of_others(spark: SparkSession) -> None:
+    """The same for sessions that are made from now on, and for what Spark shows of its settings.
+
+    A session publishes the plan of its first write before tidelog knows of it.
+    """
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
+    for conf, name, default in (
+        (java.sharedState().conf(), _REDACTED, "(?i)url"),
+        (java.sparkContext().conf(), _REDACTED_SETTINGS, "(?i)secret|password|token|access[.]?key"),
+    ):
+        hidden = conf.get(name, default)
+        if _SECRETS not in hidden:
+            conf.set(name, f"{hidden}|{_SECRETS}" if hidden else _SECRETS)
 
 
 def planned_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame | None:
@@ -120,8 +148,8 @@ def _context_loader(jvm: Any) -> Any:
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
-def _loaded(jvm: Any, name: str) -> Any:
-    """A class, compiled unless this JVM has it.
+def _loaded(jvm: Any, name: str, text: str | None = None) -> Any:
+    """A class, compiled unless this JVM has it, from a text or from the file of its name.
 
     `spark-submit`, which starts PySpark's JVM, gives all threads one loader of classes that takes further places.
     """
@@ -132,8 +160,8 @@ def _loaded(jvm: Any, name: str) -> Any:
         pass
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    source = f"{name.rpartition('.')[2]}.java"
-    compiler.cook(resources.files(__package__).joinpath(source).read_text(encoding="utf-8"))
+    source = resources.files(__package__).joinpath(f"{name.rpartition('.')[2]}.java")
+    compiler.cook(source.read_text(encoding="utf-8") if text is None else text)
     folder = Path(tempfile.mkdtemp(prefix="tidelog-"))
     try:
         made = dict(compiler.getBytecodes())
@@ -300,6 +328,25 @@ def _overwrite(request: Mapping[str, Any], given: Any) -> None:
     _write({"options": {**options, "where": where}, "mode": "Overwrite"}, java)
 
 
+def _statements(_: Mapping[str, Any], __: Any) -> str | None:
+    """The texts of the statements that this process runs now, with a zero between them: Spark's plan of a new name
+    does not have its own.
+
+    An empty text stands for a frame that is written. None if there is nothing: Spark alone runs the statement.
+    """
+    texts: list[str] = []
+    for frame in sys._current_frames().values():  # noqa: SLF001 - the thread that waits for Spark is another one
+        above: FrameType | None = frame
+        while above is not None:
+            module, function = above.f_globals.get("__name__", ""), above.f_code.co_name
+            if module == "pyspark.sql.session" and function == "sql":
+                texts.append(str(above.f_locals.get("sqlQuery")))
+            elif module == "pyspark.sql.readwriter":
+                texts.append("")
+            above = above.f_back
+    return "\0".join(texts) if texts else None
+
+
 def _batch(request: Mapping[str, Any], _: Any) -> Any:
     frame: Any = _feeds[request["feed"]].batch(request["start"], request["end"])
     return frame._jdf  # noqa: SLF001 - as above
@@ -342,6 +389,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "scan": _scan,
     "write": _write,
     "overwrite": _overwrite,
+    "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

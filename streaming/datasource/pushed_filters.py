@@ -7,6 +7,7 @@ since NaN is equal to itself and above all numbers in Spark only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -34,6 +35,7 @@ _DEEPEST = 10
 _LONGEST = 100_000
 # Before it, java.sql.Date and java.sql.Timestamp are of another calendar; after it, years have five digits.
 _FIRST_YEAR, _LAST_YEAR = 1900, 9999
+_FIRST_GREGORIAN = 1583
 
 
 def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
@@ -48,8 +50,45 @@ def predicate_of(filters: Iterable[Any], schema: pa.Schema) -> str | None:
 
 def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
     """A predicate that is true for just the rows that pass all of Spark's filters; None if there may be none."""
-    texts = [_text(item, schema) for item in filters]
+    texts = [_value_test(item, schema) or _text(item, schema) for item in filters]
     return None if not texts or None in texts else " AND ".join(map(str, texts))
+
+
+def _value_test(item: Any, schema: pa.Schema) -> str | None:
+    """A test of a column for one value, of the types that `_text` leaves out; None if it is another filter.
+
+    A partition by its value is one: Spark has written its name and its value, and nothing else.
+    """
+    kind = item.getClass().getSimpleName()
+    if kind not in {"EqualTo", "EqualNullSafe"}:
+        return None
+    name = _column(item.attribute(), schema)
+    value = item.value()
+    if name is None or value is None:
+        return None
+    column, text = schema.field(name).type, None
+    if pt.is_floating(column) and isinstance(value, float):
+        if math.isnan(value):
+            return f"coalesce(isnan({quoted(name)}), false)"
+        text = (
+            f"CAST('{value!r}' AS {'FLOAT' if pt.is_float32(column) else 'DOUBLE'})" if math.isfinite(value) else None
+        )
+    elif pt.is_string(column) and isinstance(value, str):
+        text = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    elif isinstance(value, JavaObject):
+        text = _old_time(value, column)
+    return None if text is None else f"({quoted(name)} {COMPARISONS[kind]} {text})"
+
+
+def _old_time(value: Any, kind: pa.DataType) -> str | None:
+    """A day of the calendar of today, or a time without a zone."""
+    java = value.getClass().getName()
+    if pt.is_date(kind) and java in {"java.sql.Date", "java.time.LocalDate"}:
+        day = value.toLocalDate() if java == "java.sql.Date" else value
+        return f"DATE '{day.toString()}'" if _FIRST_GREGORIAN <= day.getYear() <= _LAST_YEAR else None
+    if pt.is_timestamp(kind) and kind.tz is None and java == "java.time.LocalDateTime":
+        return f"CAST('{value.toString()}' AS TIMESTAMP_NTZ)" if 0 < value.getYear() <= _LAST_YEAR else None
+    return None
 
 
 def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
@@ -66,9 +105,9 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
         return None if inner is None else f"(NOT {inner})"
     if kind not in COMPARISONS and kind not in _NULLS and kind != "In":
         return None
-    name = item.attribute()
-    if name not in schema.names or "." in name:
-        return None  # Spark writes a field of a struct with a dot, so a column with one could be meant, or not
+    name = _column(item.attribute(), schema)
+    if name is None:
+        return None
     if kind in _NULLS:
         return f"({quoted(name)} {_NULLS[kind]})"
     column = schema.field(name).type
@@ -80,6 +119,17 @@ def _text(item: Any, schema: pa.Schema, depth: int = 0) -> str | None:
         return None if None in texts else f"({quoted(name)} IN ({', '.join(map(str, texts))}))"
     text = _constant(item.value(), column)
     return None if text is None else f"({quoted(name)} {COMPARISONS[kind]} {text})"
+
+
+def _column(name: str, schema: pa.Schema) -> str | None:
+    """The column of a filter; None for a field of a struct, which Spark writes with a dot, and for what may be one.
+
+    A scan of the catalog has names in backquotes where Spark's parser needs them, one of Spark's own names has not.
+    """
+    plain = name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else None
+    if plain is None:
+        return name if name in schema.names and "." not in name else None
+    return plain if plain in schema.names and name not in schema.names else None
 
 
 def _chain(item: Any, kind: str) -> list[Any] | None:

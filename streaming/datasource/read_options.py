@@ -59,7 +59,12 @@ _STREAM_ONLY = {
 _BATCH_ONLY = {"versionasof", "timestampasof", "endingversion", "endingtimestamp"}
 _STARTS = ("after", "startingversion", "startingtimestamp")
 # Options of Delta that have another name here.
-_OF_DELTA = {"readchangefeed": "changes=cdc", "readchangedata": "changes=cdc"}
+_OF_DELTA = {
+    "readchangefeed": "changes=cdc",
+    "readchangedata": "changes=cdc",
+    "ignorechanges": "changes=cdc, or skipChangeCommits=true to leave such commits out,",
+    "ignoredeletes": "skipChangeCommits=true",
+}
 # For CREATE TABLE Spark passes the properties of the new catalog entry as options; this one is always among them.
 _OF_CATALOG_TABLE = "owner"
 

@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Committed, Table, Transaction
-from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.spark_expressions import (
     ExpressionText,
+    computed_columns,
     each,
     is_collated,
     is_widening,
@@ -74,17 +75,18 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
 
 
 def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
-    values = _values(plan.assignments(), ExpressionText().new_value)
+    text = ExpressionText(computed=computed_columns(plan.table()))
+    values = _values(spark, plan.assignments(), text.new_value)
     condition = plan.condition().get() if plan.condition().isDefined() else None
-    done = SparkTable(spark, table).update("true" if condition is None else _condition(condition), values)
+    done = SparkTable(spark, table).update("true" if condition is None else _condition(condition, text), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
 
 
-def _values(assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
-    """The new value of each column, by `text`. Raises PredicateError."""
+def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
+    """The new value of each column, by `text`. Raises PredicateError and SchemaMismatchError."""
     values: dict[str, str] = {}
     for assignment in each(assignments):
-        key, value = assignment.key(), assignment.value()
+        key = assignment.key()
         if node_kind(key) != "AttributeReference":
             raise PredicateError(
                 f"{key.sql()} is a field of a struct, and cannot be set by itself",
@@ -93,18 +95,37 @@ def _values(assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]
         name = str(key.name())
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = text(value, type_name(key))
+        values[name] = text(_by_name(spark, assignment), type_name(key))
     return values
 
 
-def _condition(node: Any) -> str:
+def _by_name(spark: SparkSession, assignment: Any) -> Any:
+    """The value of an assignment, with fields of structs found by their names, as in Spark's own tables.
+
+    Raises SchemaMismatchError if its fields are not those of the column.
+    """
+    key, value = assignment.key(), assignment.value()
+    if "struct<" not in type_name(key):
+        return value
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    problem = jvm.tidelog.ByName.problem(value)
+    if problem is not None:
+        raise SchemaMismatchError(
+            f"the column {str(key.name())!r} cannot get this value: {problem}",
+            advice="give a column of the source whose struct has just the fields of the table's column",
+            column=str(key.name()),
+        )
+    return jvm.tidelog.ByName.value(value)
+
+
+def _condition(node: Any, text: ExpressionText) -> str:
     # An unknown condition selects nothing.
     is_unknown = node_kind(node) == "Literal" and node.value() is None
-    return "false" if is_unknown else ExpressionText().text(node)
+    return "false" if is_unknown else text.text(node)
 
 
 def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
-    where = _condition(plan.condition())
+    where = _condition(plan.condition(), ExpressionText(computed=computed_columns(plan.table())))
     # All rows are deleted without reading them.
     done = table.truncate() if where == "true" else SparkTable(spark, table).delete(where)
     return Done(done, done.metrics.get("numDeletedRows", 0))
@@ -130,7 +151,10 @@ class _Merge:
         self._spark = spark
         self._plan = plan
         columns = list(each(plan.targetTable().output()))
-        self._target = {column.exprId().id(): str(column.name()) for column in columns}
+        # Columns that Spark has added for an expression that it needs twice are none of the table's.
+        self._computed = computed_columns(plan.targetTable())
+        names = {column.exprId().id(): str(column.name()) for column in columns}
+        self._target = {number: name for number, name in names.items() if not name.startswith("_common_expr_")}
         self._source = [column.exprId().id() for column in each(plan.sourceTable().output())]
         if plan.withSchemaEvolution():
             raise _refused(
@@ -151,7 +175,7 @@ class _Merge:
             if all(node_kind(side) == "AttributeReference" and not is_collated(side) for side in sides):
                 first, second = (side.exprId().id() for side in sides)
                 for mine, theirs in ((first, second), (second, first)):
-                    if mine in self._target and theirs in self._source:
+                    if mine in self._target and mine not in self._computed and theirs in self._source:
                         return {self._target[mine]: self._source.index(theirs)}
         raise _refused(f"ON {condition.sql()}")
 
@@ -203,7 +227,8 @@ class _Merge:
 
     def _whole_row(self, action: Any) -> dict[str, Any] | None:
         """The value of each column; None if one reads the table, or is missing."""
-        values = {str(assignment.key().name()): assignment.value() for assignment in each(action.assignments())}
+        assignments = list(each(action.assignments()))
+        values = {str(given.key().name()): _by_name(self._spark, given) for given in assignments}
         whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
         return values if whole else None
 
@@ -213,7 +238,7 @@ class _Merge:
         rows = self._rows([*(self._values[name] for name in names), *self._conditions])
         columns = [F.col(f"c{first + place}").alias(name) for place, name in enumerate(names)]
         if not self._conditions:
-            return table.upsert(rows.select(*columns), keys=list(self._keys), order_by=())
+            return table.upsert(rows.select(*columns), keys=list(self._keys), other_keys=True, order_by=())
         gone, new = (F.col(f"c{first + len(names) + place}") for place in (0, 1))
         checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
             F.raise_error(
@@ -225,7 +250,7 @@ class _Merge:
         )
         free = _free("gone", names)
         rows = rows.select(*columns, checked.alias(free))
-        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), order_by=())
+        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), other_keys=True, order_by=())
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
         """The rows of the source and more values, as the columns c0, c1 and so on."""
@@ -240,7 +265,7 @@ class _Merge:
     def by_rules(self, table: Table) -> Committed:
         """Run it with rules."""
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
-        expressions = ExpressionText(lambda node: self._sided(node, prefix))
+        expressions = ExpressionText(lambda node: self._sided(node, prefix), self._computed)
         computed: list[Any] = []
 
         def text(node: Any, column: str | None = None) -> str:
@@ -258,7 +283,7 @@ class _Merge:
             for action in each(actions):
                 where = text(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
-                found.append((where, "delete" if gone else _values(action.assignments(), text)))
+                found.append((where, "delete" if gone else _values(self._spark, action.assignments(), text)))
             return found
 
         given = merge_rules(

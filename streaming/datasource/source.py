@@ -152,7 +152,7 @@ def refuse_stream_writer(raw_options: Mapping[str, str]) -> NoReturn:
     line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
     raise ConfigurationError(
         'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
-        advice=f"use {line}",
+        advice=f"use {line}; toTable(...) needs the same",
     )
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
+
+from py4j.protocol import Py4JError
 
 from tidelog.log.errors import PredicateError
 from tidelog.log.presentable import brief
@@ -74,11 +77,34 @@ def untranslatable(node: Any) -> PredicateError:
     )
 
 
-class ExpressionText:
-    """Turns expressions into text. `name` is how a column is written; by default, by its own name."""
+def computed_columns(table: Any) -> dict[int, Any]:
+    """What the columns stand for that Spark has put above the table of a statement, by the number of each.
 
-    def __init__(self, name: Callable[[Any], str] | None = None) -> None:
+    It does so for an expression that a statement needs twice, such as that of BETWEEN, and for texts of the type CHAR.
+    """
+    found: dict[int, Any] = {}
+    ahead = [table]
+    while ahead:
+        node = ahead.pop()
+        if node_kind(node) == "Project":
+            for column in each(node.projectList()):
+                if node_kind(column) == "Alias":
+                    found[column.exprId().id()] = column.child()
+        ahead += each(node.children())
+    return found
+
+
+class ExpressionText:
+    """Turns expressions into text. `name` is how a column is written; by default, by its own name.
+
+    `computed` are expressions of the table behind columns of the plan; see `computed_columns`.
+    """
+
+    def __init__(
+        self, name: Callable[[Any], str] | None = None, computed: Mapping[int, Any] = MappingProxyType({})
+    ) -> None:
         self._name = name or _own_name
+        self._computed = computed
         self._kinds: Mapping[str, Callable[[Any], str]] = {
             "AttributeReference": self._column,
             "CaseWhen": self._case,
@@ -90,6 +116,7 @@ class ExpressionText:
             "IsNull": self._null_test("IS NULL"),
             "Literal": _literal,
             "Not": self._not,
+            "StaticInvoke": self._padded,
             "UnaryMinus": self._negative,
         }
 
@@ -99,6 +126,8 @@ class ExpressionText:
         Raises PredicateError if there is none with the same value for each row.
         """
         kind = node_kind(node)
+        if _may_fail_quietly(node):
+            raise untranslatable(node)
         own = self._kinds.get(kind)
         if own is not None:
             return own(node)
@@ -118,6 +147,8 @@ class ExpressionText:
         """
         if node_kind(node) == "CheckOverflowInTableInsert":
             node = node.child()
+        if _may_fail_quietly(node):
+            raise untranslatable(node)
         if node_kind(node) == "Cast" and type_name(node) == column and type_name(node.child()) in _INTEGERS:
             is_exact = column in _INTEGERS or column.startswith("decimal")
             node = node.child() if is_exact else node
@@ -126,7 +157,15 @@ class ExpressionText:
     def _column(self, node: Any) -> str:
         if is_collated(node):
             raise untranslatable(node)
-        return self._name(node)
+        computed = self._computed.get(node.exprId().id())
+        return self._name(node) if computed is None else self.text(computed)
+
+    def _padded(self, node: Any) -> str:
+        """A column of the type CHAR, with spaces up to its length: Spark reads it so."""
+        if node.functionName() != "readSidePadding":
+            raise untranslatable(node)
+        text, length = each(node.arguments())
+        return f"rpad({self.text(text)}, {int(str(length))}, ' ')"
 
     def _field(self, node: Any) -> str:
         if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:
@@ -192,6 +231,16 @@ class ExpressionText:
 
 def _own_name(node: Any) -> str:
     return quoted(str(node.name()))
+
+
+def _may_fail_quietly(node: Any) -> bool:
+    """Whether Spark has null for what fails, as in `try_add`. Here it is an error of the statement."""
+    if node_kind(node) not in {*_ARITHMETIC, "Cast"}:
+        return False
+    try:
+        return str(node.evalMode()) == "TRY"
+    except Py4JError:
+        return str(node.sql()).lower().startswith("try_")  # a Spark that keeps it elsewhere
 
 
 def _is_number(name: str) -> bool:
@@ -261,7 +310,8 @@ def _literal(node: Any) -> str:
     name = type_name(node)
     value = _python_value(node.value(), name)
     if node.value() is None:
-        return "NULL" if name == "void" else f"CAST(NULL AS {name})"
+        is_plain = _is_number(name) or name in {"string", "boolean", "date", "timestamp", "timestamp_ntz"}
+        return f"CAST(NULL AS {name})" if is_plain else "NULL"
     if value is None:
         raise untranslatable(node)
     return value

@@ -27,6 +27,7 @@ from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
+from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 
 _LOG_FOLDER = "_delta_log"
@@ -73,6 +74,10 @@ _REFUSED = {
         "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
     ),
     "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
+    "PartitionOrder": (
+        "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
+        "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
+    ),
     "ReadStream": (
         "a stream cannot read a table of the catalog tidelog",
         'use spark.readStream.format("tidelog").load("/path/to/table")',
@@ -104,6 +109,7 @@ def _place(request: Request) -> tuple[str, dict[str, str]]:
     """
     given, storage_options = split_names(request["options"])
     *above, last = request["names"] or [""]
+    _require_names(above, last)
     if "/" in last:
         return last, storage_options
     folder = given.get("warehouse")
@@ -118,6 +124,25 @@ def _place(request: Request) -> tuple[str, dict[str, str]]:
         folder = "/".join(above)
         above = []
     return "/".join([folder.rstrip("/"), *above, *([last] if last else [])]), storage_options
+
+
+def _require_names(above: Sequence[str], last: str) -> None:
+    """Raise ConfigurationError for a name that could lie outside of the catalog's folder, or of a path."""
+    is_path = _is_whole(last) and not above
+    names = [*above[1:], last] if above and _is_whole(above[0]) else [*above, last]
+    if is_path or not ("" in above or any(name in {".", ".."} or "/" in name for name in names)):
+        return
+    shown = ".".join(f"`{name}`" for name in (*above, last))
+    raise ConfigurationError(
+        f"tidelog.{shown} is not the name of a table below the catalog's folder",
+        advice="write the whole path as one name, tidelog.`/path/to/table`; a name in a folder has no slashes, and is "
+        "neither empty nor dots alone",
+    )
+
+
+def _is_whole(name: str) -> bool:
+    """Whether it is a path from the root on, or a URL."""
+    return name.startswith(("/", "file:/")) or "://" in name
 
 
 def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -152,7 +177,8 @@ def _described(
     metadata = snapshot.state.head.metadata
     configuration = metadata.configuration
     defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
-    schema = spark_versions.columns_from_arrow(_nullable(snapshot.schema)).jsonValue()
+    columns = spark_versions.columns_from_arrow(_nullable(snapshot.schema))
+    schema = with_char_types(columns, metadata, path).jsonValue()
     for field in schema["fields"]:
         if field["name"] in defaults:
             # Spark fills in the first for DEFAULT. The second is what rows from before would have: here that is null.
@@ -252,7 +278,7 @@ def _create(request: Request, _: Any) -> str:
 def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that the user gave. Raises ConfigurationError for another part that Spark passes on as one."""
     provider = properties.get("provider", "tidelog")
-    if provider != "tidelog":
+    if provider.lower() != "tidelog":
         raise ConfigurationError(
             f"a table of the catalog tidelog cannot use {provider}",
             advice='write USING tidelog or .format("tidelog"), or leave it out',

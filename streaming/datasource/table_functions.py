@@ -35,7 +35,12 @@ _HISTORY = pa.schema(
         ("timestamp", pa.timestamp("us", tz="UTC")),
         ("time_version", pa.timestamp("us", tz="UTC")),
         ("operation_class", pa.string()),
+        ("operation", pa.string()),
+        ("engine", pa.string()),
         ("data_change", pa.bool_()),
+        ("rows_added", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
         ("metrics", pa.map_(pa.string(), pa.string())),
         ("user_metadata", pa.string()),
     ]
@@ -163,7 +168,12 @@ class TidelogHistory(_Function):
                 record.timestamp,
                 record.time_version,
                 record.operation_class.value,  # plain text: Spark 4.1 and earlier take no enum
+                record.operation,
+                record.engine,
                 record.data_change,
+                record.rows_added,
+                record.rows_updated,
+                record.rows_deleted,
                 {name: str(value) for name, value in record.metrics.items()},
                 record.user_metadata,
             )

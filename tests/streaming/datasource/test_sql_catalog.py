@@ -182,7 +182,7 @@ def test_an_overwrite_of_what_is_described(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(PySparkException, match="1 of 1 rows are outside where="):
         spark.sql(f"INSERT INTO {name} REPLACE WHERE part = 'c' SELECT 2, 'd', DATE '2026-01-02'")
     with pytest.raises(PySparkException, match=r"TIDELOG_PREDICATE: the rows to replace, .* more than comp"):
-        spark.sql(f"INSERT INTO {name} REPLACE WHERE part = \"it's\" SELECT 2, 'd', DATE '2026-01-02'")
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE length(part) = 4 SELECT 2, 'd', DATE '2026-01-02'")
     assert Table.open(f"{tmp_path}/parts").version == version
 
 

@@ -1,0 +1,255 @@
+"""Which column a value gets into: fields of structs by their names, partition columns where they were written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, MapType, StructField, StructType
+
+from tests.log.rules.support import with_field_metadata
+from tests.log.support import put_foreign
+from tests.randomness import seed
+from tests.streaming.datasource.sql_tables import rows
+from tests.streaming.support import JVM_SOURCE
+from tidelog.log import Table
+from tidelog.log.state.loader import load
+from tidelog.streaming import spark_versions, table
+
+pytestmark = [pytest.mark.spark, JVM_SOURCE]
+
+WHEN = {
+    "whole rows": "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "rules": "WHEN MATCHED AND t.id >= 0 THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (v, id) VALUES (s.v, id)",
+}
+
+
+def a_type(draw: random.Random, depth: int) -> DataType:
+    """A nested type whose leaves are numbers. All fields of a struct have one type: Spark could cast them by places."""
+    kind = draw.choice(["struct", "struct", "array", "map", "leaf"]) if depth else "leaf"
+    if kind == "leaf":
+        return LongType()
+    if kind == "array":
+        return ArrayType(a_type(draw, depth - 1))
+    if kind == "map":
+        pair = StructType([StructField(name, LongType()) for name in "kl"])
+        return MapType(draw.choice([LongType(), pair]), a_type(draw, depth - 1))
+    inner = a_type(draw, depth - 1)
+    return StructType([StructField(name, inner) for name in "abc"[: draw.randint(2, 3)]])
+
+
+def permuted(draw: random.Random, kind: DataType) -> DataType:
+    """The type with the fields of its structs in another order, and with narrower leaves."""
+    if isinstance(kind, StructType):
+        return StructType(draw.sample([StructField(f.name, permuted(draw, f.dataType)) for f in kind], len(kind)))
+    if isinstance(kind, ArrayType):
+        return ArrayType(permuted(draw, kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(permuted(draw, kind.keyType), permuted(draw, kind.valueType))
+    return draw.choice([LongType(), IntegerType()])
+
+
+def a_value(draw: random.Random, kind: DataType, *, nulls: bool = True) -> Any:
+    """A value, whose structs are dicts."""
+    if nulls and draw.random() < 0.15:
+        return None
+    if isinstance(kind, StructType):
+        return {field.name: a_value(draw, field.dataType, nulls=nulls) for field in kind}
+    if isinstance(kind, ArrayType):
+        return [a_value(draw, kind.elementType) for _ in range(draw.randint(0, 2))]
+    if isinstance(kind, MapType):
+        return [(a_value(draw, kind.keyType, nulls=False), a_value(draw, kind.valueType))]
+    return draw.randint(0, 99)
+
+
+def for_spark(kind: DataType, value: Any) -> Any:
+    """The value as `createDataFrame` takes it: structs by the places of the type's fields."""
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        return tuple(for_spark(field.dataType, value[field.name]) for field in kind)
+    if isinstance(kind, ArrayType):
+        return [for_spark(kind.elementType, item) for item in value]
+    if isinstance(kind, MapType):
+        return {for_spark(kind.keyType, key): for_spark(kind.valueType, item) for key, item in value}
+    return value
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.nightly)])
+def test_fields_of_structs_go_by_their_names(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
+    draw = random.Random(seed())
+    for number in range(rounds):
+        inner = a_type(draw, 2)
+        kind = StructType([StructField(name, inner) for name in "xyz"])
+        source = permuted(draw, kind)
+        columns = StructType([StructField("id", LongType()), StructField("v", kind)])
+        values = [a_value(draw, kind) for _ in range(4)]
+        data = [(i, for_spark(source, value)) for i, value in enumerate(values)]
+        given = StructType([StructField("id", LongType()), StructField("v", source)])
+        spark.createDataFrame(data, given).createOrReplaceTempView("given")
+        ways = {
+            **{
+                f"merge of {name}": f"MERGE INTO {{}} t USING given s ON t.id = s.id {when}"
+                for name, when in WHEN.items()
+            },
+            "insert": "INSERT OVERWRITE {} BY NAME SELECT v, id FROM given",
+            "upsert": "",
+        }
+        for way, statement in ways.items():
+            made = Table.create(str(tmp_path / f"{number} {way}"), spark_versions.columns_to_arrow(columns))
+            made.insert([{"id": 0, "v": None}])
+            if statement:
+                spark.sql(statement.format(f"tidelog.`{made.path}`"))
+            else:
+                table(spark, made.path).upsert(spark.table("given"), keys=["id"])
+            found = made.refresh().scan().to_arrow().sort_by("id")["v"].to_pylist()
+            assert found == values, (way, kind.simpleString(), source.simpleString())
+
+
+def pairs(folder: Path, **more: Any) -> Table:
+    kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    made = Table.create(str(folder / "pairs"), pa.schema([("id", pa.int64()), ("s", kind)]), **more)
+    made.insert([{"id": 1, "s": {"a": 0, "b": 0}}])
+    return made
+
+
+MERGE = "MERGE INTO {} t USING (SELECT 1L AS id, true AS c, named_struct('x', 2L, 'y', 1L) AS s) s ON t.id = s.id"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET *", "its fields are x, y, and those of the column are a, b"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = IF(s.c, named_struct('b', 2L, 'a', 1L), NULL)", "it is a constant"),
+        ("UPDATE {} SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
+        ("UPDATE {} SET s = named_struct('b', id, 'a', 1L)", "means something else outside of Spark"),
+    ],
+)
+def test_fields_that_have_no_names_in_the_column_are_refused(
+    spark: SparkSession, tmp_path: Path, statement: str, message: str
+) -> None:
+    made = pairs(tmp_path)
+    with pytest.raises(PySparkException, match=message):
+        spark.sql(statement.format(f"tidelog.`{made.path}`"))
+    assert made.refresh().version == 1
+
+
+@pytest.mark.full
+def test_a_cast_of_the_user_goes_by_places(spark: SparkSession, tmp_path: Path) -> None:
+    made = pairs(tmp_path)
+    source = "(SELECT 1L AS id, named_struct('b', 2L, 'a', 1L) AS s)"
+    spark.sql(
+        f"MERGE INTO tidelog.`{made.path}` t USING {source} s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET s = CAST(s.s AS STRUCT<a: BIGINT, b: BIGINT>)"
+    )
+    assert made.refresh().scan().to_arrow()["s"].to_pylist() == [{"a": 2, "b": 1}]
+
+
+@pytest.mark.full
+def test_insert_without_by_name_goes_by_places(spark: SparkSession, tmp_path: Path) -> None:
+    made = pairs(tmp_path)
+    spark.sql(f"INSERT INTO tidelog.`{made.path}` SELECT 2L, named_struct('b', 2L, 'a', 1L)")
+    assert made.refresh().scan(where="id = 2").to_arrow()["s"].to_pylist() == [{"a": 2, "b": 1}]
+
+
+# --- partition columns ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def name(spark: SparkSession) -> Iterator[str]:
+    yield "moved"
+    spark.sql("DROP TABLE IF EXISTS moved")
+
+
+CREATES = {
+    "columns": "CREATE TABLE moved (day INT, hits INT) USING tidelog PARTITIONED BY (day) LOCATION '{}'",
+    "select": "CREATE TABLE moved USING tidelog PARTITIONED BY (day) LOCATION '{}' AS SELECT 1 AS day, 5 AS hits",
+    "a table that is there": "CREATE TABLE moved (day INT, hits INT) USING TIDELOG PARTITIONED BY (day) LOCATION '{}'",
+}
+
+
+@pytest.mark.oldest
+@pytest.mark.parametrize("way", CREATES)
+def test_a_partition_column_stays_where_it_is(spark: SparkSession, tmp_path: Path, name: str, way: str) -> None:
+    path = str(tmp_path / "table")
+    if way == "a table that is there":
+        Table.create(path, pa.schema([("day", pa.int32()), ("hits", pa.int32())]), partition_by=["day"])
+    spark.sql(CREATES[way].format(path))
+    assert spark.table(name).columns == ["day", "hits"]
+    made = Table.open(path)
+    assert (made.schema.names, made.partition_by) == (["day", "hits"], ("day",))
+    spark.sql("INSERT INTO moved VALUES (20260101, 7)")
+    assert made.refresh().scan(where="day > 1").to_arrow().to_pylist() == [{"day": 20260101, "hits": 7}]
+
+
+@pytest.mark.full
+def test_save_as_table_keeps_the_order_of_the_frame(spark: SparkSession, name: str) -> None:
+    frame = spark.range(1).select(F.lit(20260101).alias("day"), F.lit(5).alias("hits"))
+    for columns in (["day", "hits"], ["hits", "day"]):
+        frame.select(*columns).write.format("tidelog").partitionBy("day").saveAsTable(name)
+        assert spark.table(name).columns == columns
+        assert rows(spark, "SELECT day, hits FROM moved") == [(20260101, 5)]
+        spark.sql("DROP TABLE moved")
+
+
+def test_a_column_that_is_added_is_the_last(spark: SparkSession, name: str) -> None:
+    spark.sql("CREATE TABLE moved (hits INT, day INT) USING tidelog PARTITIONED BY (day)")
+    spark.sql("ALTER TABLE moved ADD COLUMNS (more INT)")
+    assert spark.table(name).columns == ["hits", "day", "more"]
+    spark.sql("INSERT INTO moved VALUES (1, 2, 3)")
+    assert rows(spark, "SELECT hits, day, more FROM moved") == [(1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "EXECUTE IMMEDIATE 'CREATE TABLE moved (day INT, hits INT) USING tidelog PARTITIONED BY (day)'",
+        "BEGIN CREATE TABLE moved (day INT, hits INT) USING tidelog PARTITIONED BY (day); END",
+    ],
+)
+def test_an_order_that_is_not_known_is_refused(spark: SparkSession, name: str, statement: str) -> None:
+    with pytest.raises(PySparkException, match="Spark has moved the partition columns behind the others"):
+        spark.sql(statement)
+    assert not spark.catalog.tableExists(name)
+
+
+# --- texts of the type CHAR -------------------------------------------------------------------------------------------
+
+
+CONDITIONS = ["c = 'ab'", "c = 'ab '", "c IN ('ab', 'q')", "length(c) = 5", "c LIKE 'ab'", "c <=> 'abc'", "c > 'ab'"]
+
+
+@pytest.mark.parametrize(
+    "condition", [CONDITIONS[0], *(pytest.param(c, marks=pytest.mark.full) for c in CONDITIONS[1:])]
+)
+def test_a_text_of_the_type_char_is_compared_with_spaces(spark: SparkSession, tmp_path: Path, condition: str) -> None:
+    texts = ["ab   ", "ab", "abc  ", None, "zz   "]
+    made = Table.create(str(tmp_path / "table"), pa.schema([("n", pa.int64()), ("c", pa.string())]))
+    made.insert([{"n": n, "c": text} for n, text in enumerate(texts)])
+    before = load(made.store).head.metadata
+    typed = with_field_metadata(before.schema_string, {"c": {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}})
+    put_foreign(made, msgspec.structs.replace(before, schema_string=typed))
+    (tmp_path / "padded").mkdir()
+    pq.write_table(made.scan().to_arrow(), tmp_path / "padded" / "rows.parquet")
+    spark.sql(f"CREATE TABLE padded (n BIGINT, c CHAR(5)) USING parquet LOCATION '{tmp_path}/padded'")
+    try:
+        expected = [n for (n,) in rows(spark, f"SELECT n FROM padded WHERE {condition}")]
+    finally:
+        spark.sql("DROP TABLE padded")
+    named = f"tidelog.`{made.path}`"
+    assert [n for (n,) in rows(spark, f"SELECT n FROM {named} WHERE {condition}")] == expected
+    loaded = spark.read.format("tidelog").load(made.path)
+    assert sorted(row.n for row in loaded.where(condition).collect()) == expected
+    spark.sql(f"DELETE FROM {named} WHERE {condition}")
+    left = made.refresh().scan(columns=["n"]).to_arrow()["n"].to_pylist()
+    assert sorted(left) == [n for n in range(5) if n not in expected]
