@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.data import blocks, nested
-from tidelog.log.data.inferred_columns import as_decimals, require_alike
+from tidelog.log.data.inferred_columns import alike
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.presentable import did_you_mean
 
@@ -61,21 +61,20 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _with_types(frame: Any) -> Any:
-    """The frame. Raises SchemaMismatchError for columns of Python objects in a pandas frame that have no type."""
+    """The frame; each column of Python objects in one of pandas with values of one type, or SchemaMismatchError."""
     kinds = getattr(getattr(frame, "dtypes", None), "array", None)  # only pandas has that
     if kinds is None:
         return frame
     for place, name in enumerate(frame.index.names):
         level = frame.index.get_level_values(place)
         if level.dtype == object:
-            require_alike(level, str(name), nan_is_null=True)
+            alike(level.tolist(), str(name), nan_is_null=True)
     for place, kind in enumerate(kinds):
         if kind == object:  # noqa: E721 - a dtype of NumPy
             values = frame.iloc[:, place].tolist()
-            require_alike(values, str(frame.columns[place]), nan_is_null=True)
-            if (decimals := as_decimals(values)) is not values:
+            if (own := alike(values, str(frame.columns[place]), nan_is_null=True)) is not values:
                 frame = frame.copy(deep=False)
-                frame.isetitem(place, decimals)
+                frame.isetitem(place, np.fromiter(own, dtype=object, count=len(own)))
     return frame
 
 

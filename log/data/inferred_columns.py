@@ -41,11 +41,9 @@ def plain_column(values: list[Any], where: str) -> pa.Array:
 
     Raises SchemaMismatchError if they have no common type.
     """
-    require_alike(values, where)
-    if not all(map(is_native, set(map(type, values)))):
-        values = [native(value) for value in values]
+    values = alike(values, where)
     try:
-        return pa.array(as_decimals(values))
+        return pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         names = sorted({type(value).__name__ for value in values if value is not None})
         raise SchemaMismatchError(
@@ -55,25 +53,40 @@ def plain_column(values: list[Any], where: str) -> pa.Array:
         ) from error
 
 
-def as_decimals(values: list[Any]) -> list[Any]:
-    """The values; integers beside decimals as such. Arrow takes the digits of the first for those of all."""
+def alike(values: list[Any], where: str, *, nan_is_null: bool = False) -> list[Any]:
+    """The values as Python's own; the list itself if they are. Integers beside decimals become such.
+
+    Raises SchemaMismatchError for values that Arrow would bend to one type, and for those nested without end.
+    """
+    if _has_containers(values):
+        require_end(values, where)
+    if _require_alike(values, where, nan_is_null=nan_is_null, is_column=True):
+        # pyarrow mixes up or even crashes on values of NumPy among others.
+        values = _natives(values)
     if {int, Decimal} <= set(map(type, values)):
+        # Arrow takes the digits of the first for those of all.
         return [Decimal(value) if isinstance(value, int) else value for value in values]
     return values
 
 
-def require_alike(values: Iterable[Any], where: str, *, nan_is_null: bool = False) -> None:
-    """Raise SchemaMismatchError for values that Arrow would bend to one type, and for those nested without end."""
-    values = list(values)
-    if _has_containers(values):
-        require_end(values, where)
-    _require_alike(values, where, nan_is_null=nan_is_null, is_column=True)
+def _natives(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for given in values:
+        value = given if is_native(type(given)) else native(given)
+        if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
+            value = _natives(value)
+        elif isinstance(value, dict):
+            value = dict(zip(value, _natives(value.values()), strict=True))
+        found.append(value)
+    return found
 
 
-def _require_alike(values: list[Any], where: str, *, nan_is_null: bool, is_column: bool = False) -> None:
+def _require_alike(values: list[Any], where: str, *, nan_is_null: bool, is_column: bool = False) -> bool:
+    """Whether any of the values only stands for one of Python. Raises SchemaMismatchError as `alike` does."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) <= 1 and kinds.issubset(_PLAIN):
-        return
+        return False
+    is_foreign = not all(map(is_native, kinds - {np.ndarray}))
     found: dict[str, int] = {}
     for number, given in enumerate(values):
         value = given if is_native(type(given)) else native(given)
@@ -96,11 +109,14 @@ def _require_alike(values: list[Any], where: str, *, nan_is_null: bool, is_colum
     if "list" in found:
         lists = [value for value in values if isinstance(value, CONTAINERS) and not isinstance(value, Mapping)]
         plain = [value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object]
-        _require_alike(list(itertools.chain.from_iterable(plain)), f"{where}.element", nan_is_null=nan_is_null)
+        elements = list(itertools.chain.from_iterable(plain))
+        is_foreign |= _require_alike(elements, f"{where}.element", nan_is_null=nan_is_null)
     if "dict" in found:
         rows = [value for value in values if isinstance(value, Mapping)]
         for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
-            _require_alike([row.get(name) for row in rows], f"{where}.{name}", nan_is_null=nan_is_null)
+            of_name = [row.get(name) for row in rows]
+            is_foreign |= _require_alike(of_name, f"{where}.{name}", nan_is_null=nan_is_null)
+    return is_foreign
 
 
 def _name_of(value: Any, *, nan_is_null: bool) -> str | None:

@@ -216,8 +216,9 @@ def _structs(values: list[Any], types: set[type], field: pa.Field, place: _Place
             children.append(_column([row.get(source) for row in present], child, part))
     is_null = np.ones(len(values), dtype=bool)
     is_null[numbers] = False
-    if is_null.any():
-        spread = pa.array(np.cumsum(~is_null) - 1, pa.int64(), mask=is_null)
+    if present and is_null.any():
+        # Below a null struct, another row's values: a null there would be one of a field that cannot be null.
+        spread = pa.array(np.maximum(np.cumsum(~is_null) - 1, 0))
         children = [child.take(spread) for child in children]
     return nested.build_struct(children, field.type, is_null)
 
