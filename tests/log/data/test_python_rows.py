@@ -157,7 +157,11 @@ def test_objects_of_pandas_are_taken_whole_or_refused(count: int) -> None:
         ([np.array([0.1], "f4"), np.array([], "f4")], pa.list_(pa.float32()), [[pytest.approx(0.1)], []]),
         ([np.array([[1, 2], [3, 4]])], pa.list_(pa.list_(pa.int8())), [[[1, 2], [3, 4]]]),
         ([np.array(["2026-07-01T12:00:00"], "M8[ns]")], pa.list_(NTZ), [[NAIVE]]),
-        ([np.array([1, None], object), np.ma.array([1, 2], mask=[1, 0])], pa.list_(pa.int8()), [[1, None], [None, 2]]),
+        (
+            [np.array([1, None], object), np.ma.array([1, 2], mask=[True, False])],
+            pa.list_(pa.int8()),
+            [[1, None], [None, 2]],
+        ),
         ([{"a": 1}.values(), (2,), range(2)], pa.list_(pa.int64()), [[1], [2], [0, 1]]),
         ([pa.array([1]), pl.Series([2]), pd.Series([3])], pa.list_(pa.int64()), [[1], [2], [3]]),
         ([pa.scalar([1], pa.list_view(pa.int64())), pd.NA], pa.list_(pa.int64()), [[1], None]),
