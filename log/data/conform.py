@@ -112,7 +112,10 @@ def _pieces(values: pa.Array, kind: pa.DataType) -> Iterable[pa.Array]:
     # All slices of a view share its bytes, so it would be cut into single rows; and older pyarrow cannot count them.
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(values.type)
     values = values if plain is None else values.cast(plain)
-    if values.nbytes <= blocks.BLOCK_BYTES:
+    try:
+        if values.nbytes <= blocks.BLOCK_BYTES:
+            return [values]
+    except pa.ArrowTypeError:  # older pyarrow cannot count views inside a list or struct
         return [values]
     table = pa.table([values], names=["values"])
     if table.slice(0, len(values) // 2).nbytes == table.nbytes:  # a view inside a list or struct
