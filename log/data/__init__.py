@@ -2,7 +2,10 @@
 
 From rows to a file:
 
-- `conform`: Arrow tables, frames and lists of dicts as an Arrow table with exactly the table's schema
+- `conform`: Arrow tables and frames as an Arrow table with exactly the table's schema
+- `nested`: lists, maps and structs of Arrow, converted element by element
+- `python_rows`: lists of dicts as such a table; `python_values`: which values fit a column
+- `inferred_columns`: columns of Python values in the type that Arrow infers
 - `type_names`: Arrow types under their SQL names
 - `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns

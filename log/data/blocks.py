@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tidelog.log.data import nested
+
 BLOCK_BYTES = 2**30
 """Rows are taken out of blocks of at most this size, far below Arrow's limit for a single array."""
 
@@ -43,5 +45,5 @@ class Constant:
         """An array of `count` values."""
         if count > len(self._longest):
             value = self._value
-            self._longest = pa.repeat(value, count) if value.is_valid else pa.nulls(count, value.type)
+            self._longest = pa.repeat(value, count) if value.is_valid else nested.nulls(count, value.type)
         return self._longest.slice(0, count)

@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data import nested
 from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.errors import (
@@ -552,47 +553,29 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, kind)
-    if pt.is_list(kind) and _is_other_list(values.type):
-        values = values.cast(pa.list_(values.type.value_field))
-    if not _same_nesting(values.type, kind):
-        raise pa.ArrowTypeError(f"column {field.name!r} is {values.type} in the file but {kind} in the table")
-    if values.offset:
-        values = pa.concat_arrays([values])
     if is_variant(field):
         _refuse_shredded(values, field)
-    if pt.is_struct(kind):
-        return pa.StructArray.from_arrays(_children(values, kind), fields=list(kind), mask=values.is_null())
-    if pt.is_map(kind):
-        keys, items = reshape(values.keys, kind.key_field), reshape(values.items, kind.item_field)
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind)
-    elements = reshape(values.values, kind.value_field)
-    return pa.ListArray.from_arrays(_offsets(values), elements, type=kind)
+    if pt.is_struct(kind) and pt.is_struct(values.type):
+        return nested.build_struct(_children(values, kind), kind, np.asarray(values.is_null()))
+    if pt.is_map(kind) and pt.is_map(values.type):
+        parts = [kind.key_field, kind.item_field]
+    elif pt.is_list(kind) and nested.is_any_list(values.type):
+        parts = [kind.value_field]
+    else:
+        raise pa.ArrowTypeError(f"column {field.name!r} is {values.type} in the file but {kind} in the table")
+    return nested.convert_lists(values, kind, [_reshaper(own) for own in parts])
 
 
-def _is_other_list(kind: pa.DataType) -> bool:
-    """Whether the type is one of Arrow's other list types, which an Arrow schema inside the file can ask for."""
-    tests = (pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
-    return any(test(kind) for test in tests)
-
-
-def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:
-    return any(kind(found) and kind(wanted) for kind in (pt.is_struct, pt.is_map, pt.is_list))
+def _reshaper(field: pa.Field) -> nested.Convert:
+    return lambda values, _: reshape(values, field)
 
 
 def _children(values: pa.StructArray, kind: pa.StructType) -> list[pa.Array]:
     fields = list(kind)
     return [
-        pa.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
+        nested.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
         for field, index in zip(fields, find_fields(fields, list(values.type)), strict=True)
     ]
-
-
-def _offsets(values: pa.Array) -> pa.Array:
-    """A list's offsets, null where the list is null: Arrow's `from_arrays` takes validity in this form."""
-    if not values.null_count:
-        return values.offsets
-    present = pa.concat_arrays([values.is_valid(), pa.array([True])])
-    return pa.compute.if_else(present, values.offsets, pa.scalar(None, pa.int32()))
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -22,7 +22,7 @@ from tidelog.log import predicate
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
-from tidelog.log.data import conform
+from tidelog.log.data import conform, python_rows
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, PredicateError, SchemaMismatchError
 from tidelog.log.format import commit_info
@@ -61,12 +61,12 @@ class _Source:
         self.given: dict[str, BoolArray] = {}
         self.rows: Sequence[Any] | None = None
         if not isinstance(held, pa.Table):
-            conform.require_dicts(held)
+            python_rows.require_dicts(held)
             self.rows = held
         loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
         if self.rows is not None and not self.rows:
             held = loose.empty_table()
-        known, self.extra = conform.by_ownership(held, loose)
+        known, self.extra = python_rows.by_ownership(held, loose)
         # As a reader will see them: in a partition column an empty string is null.
         self.known = rules.writer.prepared(known)
         if self.rows:
@@ -383,7 +383,7 @@ def _require_no_more(
 ) -> None:
     """Raise DuplicateKeyError if a row sets a column that the newest row of its key does not. Deletions set none."""
     loose = pa.schema([field.with_nullable(True) for field in rules.schema])  # noqa: FBT003 - pyarrow's signature
-    known, extra = conform.by_ownership(rows, loose)
+    known, extra = python_rows.by_ownership(rows, loose)
     everything = pa.table([*known.columns, *extra.columns], schema=pa.schema([*known.schema, *extra.schema]))
     is_deleted = matching(everything, delete_where).to_pylist() if delete_where else [False] * len(rows)
     own = {name.lower() for name in rules.schema.names}

@@ -21,7 +21,7 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
-from tidelog.log.data import conform
+from tidelog.log.data import conform, python_rows
 from tidelog.log.data.conform import match_names
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.packed_order import PackedColumns, PackedOrder
@@ -483,10 +483,10 @@ def split_upsert(
     if isinstance(held, pa.Table):
         answers, held = rules.split(held)
     else:
-        conform.require_dicts(held)
+        python_rows.require_dicts(held)
         held = rules.with_defaults(held)
     loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
-    known, extra = conform.by_ownership(held, loose)
+    known, extra = python_rows.by_ownership(held, loose)
     for name in keys:
         if name not in known.column_names:
             raise SchemaMismatchError(

@@ -22,7 +22,7 @@ import pyarrow as pa
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.commit.burial import Burial
 from tidelog.log.conflict.staged import RowDelete, Staged
-from tidelog.log.data import conform
+from tidelog.log.data import conform, python_rows
 from tidelog.log.data.ordering import are_newest, present, ranks
 from tidelog.log.data.tombstones import WINS_TIES, WRITTEN_MS, order_names, read_tombstones, tombstone_columns
 from tidelog.log.data.writer import DataWriter
@@ -53,16 +53,16 @@ def newest_of(data: Any, rules: RowRules, names: Sequence[str], order: Sequence[
     loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
     if isinstance(held, pa.Table):
         present(held.column_names, wanted)
-        known, extra = conform.by_ownership(held, loose)
+        known, extra = python_rows.by_ownership(held, loose)
         rows = pa.table([*known.columns, *extra.columns], schema=pa.schema([*known.schema, *extra.schema]))
         newest = are_newest(rows, names, order)
         return held if newest.all() else rows.filter(pa.array(newest))
-    conform.require_dicts(held)
+    python_rows.require_dicts(held)
     for row in held:
         present([str(name) for name in row], wanted)
     known = {name.lower() for name in wanted}
     own = pa.schema([loose.field(name) for name in wanted])
-    compared = conform.to_table([{key: row[key] for key in row if str(key).lower() in known} for row in held], own)
+    compared = python_rows.to_table([{key: row[key] for key in row if str(key).lower() in known} for row in held], own)
     # The texts of rows can be compared even if a column mixes types.
     texts = pa.array([repr(sorted(row.items(), key=str)) for row in held], pa.string())
     newest = are_newest(compared.append_column(WRITTEN_MS, texts), names, order)

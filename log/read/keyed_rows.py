@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
-from tidelog.log.data import conform
+from tidelog.log.data import conform, python_rows
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.key_runs import IndexedKey
 from tidelog.log.data.reader import DataFile, read_batches, read_numbered_batches
@@ -66,7 +66,7 @@ def _asked(keys: Any, schema: pa.Schema) -> pa.Table:
         held = conform.without_index(held, schema)
         given = held.column_names
     else:
-        conform.require_dicts(held)
+        python_rows.require_dicts(held)
         given = list(dict.fromkeys(str(name) for row in held for name in row))
         if not held:
             return pa.table({})
@@ -74,7 +74,7 @@ def _asked(keys: Any, schema: pa.Schema) -> pa.Table:
         raise ConfigurationError("the keys have no columns", advice="pass keys such as [{'id': 7}]")
     names = key_columns(list(conform.match_names(given, schema.names)), schema, {})
     own = pa.schema([schema.field(name).with_nullable(True) for name in names])  # noqa: FBT003 - pyarrow's signature
-    return conform.conform(held, own) if isinstance(held, pa.Table) else conform.to_table(held, own)
+    return conform.conform(held, own) if isinstance(held, pa.Table) else python_rows.to_table(held, own)
 
 
 def _distinct(keys: pa.Table) -> pa.Table:

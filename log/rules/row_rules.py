@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import predicate
-from tidelog.log.data import conform
+from tidelog.log.data import conform, python_rows
 from tidelog.log.data.blocks import repeated
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, ConstraintViolationError, PredicateError
@@ -81,10 +81,10 @@ class RowRules:
         held = conform.hold(data)
         if isinstance(held, pa.Table):
             return self.of_table(conform.without_index(held, schema))
-        conform.require_dicts(held)
+        python_rows.require_dicts(held)
         held = self.with_defaults(held)
         names = list(dict.fromkeys(str(name) for row in held for name in row))
-        return self._ruled(conform.to_table(held, self._own(names)), names)
+        return self._ruled(python_rows.to_table(held, self._own(names)), names)
 
     def of_table(self, rows: pa.Table) -> pa.Table:
         """New rows for the table from an Arrow table. Raises the errors of `rows`."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import memory_store, new_table
-from tidelog.log.data.conform import conform, hold, to_table, without_index
+from tidelog.log.data.conform import conform, hold, without_index
+from tidelog.log.data.python_rows import to_table
 from tidelog.log.errors import SchemaMismatchError
 
 UTC = dt.UTC

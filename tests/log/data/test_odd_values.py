@@ -17,6 +17,7 @@ from tests.log.data.test_conform import to_arrow_table
 from tests.log.support import memory_store, new_table
 from tidelog.log.data import blocks, conform
 from tidelog.log.data.conform import cast
+from tidelog.log.data.inferred_columns import require_end
 from tidelog.log.errors import SchemaMismatchError
 
 NUMBER = pa.schema([("c", pa.int64())])
@@ -91,7 +92,7 @@ def test_an_endless_value_in_a_column_that_the_table_lacks_is_refused(make: Call
 def test_values_that_are_only_repeated_are_not_endless() -> None:
     shared = [1]
     values = [[shared, shared, None], [], None, [shared] * 1000, {"a": {1, 2}, "b": np.array([1, 2])}]
-    conform.require_end(values, "c")
+    require_end(values, "c")
 
 
 # --- values of the wrong kind ----------------------------------------------------------------------------------------

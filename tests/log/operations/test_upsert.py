@@ -193,7 +193,7 @@ def test_the_primary_key_is_the_default() -> None:
             SchemaMismatchError,
             "column 'v' is int32",
         ),
-        ([{"k": 1, "op": [1, "a"]}], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "'op'"),
+        ([{"k": 1, "op": [1, "a"]}], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "'op.element'"),
         (7, {"keys": ["k"]}, SchemaMismatchError, "data cannot be of type int"),
         ([7], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "row 0 must be a dict, not int"),
     ],
