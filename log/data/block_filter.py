@@ -20,7 +20,7 @@ MOST_FILTERED_BLOCKS = 2**15
 """Larger runs have no filters, which would take too much memory. Merging leaves few such runs."""
 # The finalizer of MurmurHash3, which spreads neighbouring codes over all bits.
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_SHIFT, _HALF = np.uint64(33), np.uint64(32)
+_SHIFT, _HALF, _QUARTER = np.uint64(33), np.uint64(32), np.uint32(16)
 
 
 def line_bytes(block: int) -> int:
@@ -51,8 +51,8 @@ def _bits(codes: Int64Array, bits: int) -> Iterator[Int64Array]:
     mixed = codes.view(np.uint64)
     for factor in (_FIRST, _SECOND):
         mixed = (mixed ^ mixed >> _SHIFT) * factor
-    # Each probe goes on by a step that is the code's own, around a circle of 2**32.
+    # Each probe goes on by a step that is the code's own, around a circle of 2**32, of which the upper half counts.
     place, step = mixed.astype(np.uint32), (mixed >> _HALF).astype(np.uint32)
     for _ in range(_PROBES):
-        yield (place.astype(np.uint64) * np.uint64(bits) >> _HALF).view(np.int64)
+        yield ((place >> _QUARTER) * np.uint32(bits) >> _QUARTER).astype(np.int64)
         place = place + step

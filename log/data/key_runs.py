@@ -149,7 +149,7 @@ class RunFile:
         if 0 < len(fences) <= MOST_FILTERED_BLOCKS:
             # They say nothing without the first codes of the blocks, so they vouch for them as well.
             lines = np.concatenate(self._lines).tobytes()
-            filter_sum = zlib.crc32(lines, zlib.crc32(fences))
+            filter_sum = zlib.crc32(lines, zlib.crc32(fences.tobytes()))
             self._sink.write(lines)
             self._size += len(lines)
         of_files = (pa.array(paths, pa.string()), np.array(rows, dtype=np.int64))
@@ -339,7 +339,7 @@ class KeyRun:
         size = self._head.filter_bytes
         if self._lines is None and size and _CONTENT.take(self, size):
             content = self._part(self._source(1), self._width // BLOCK * len(self), size)
-            if zlib.crc32(content, zlib.crc32(self._fences)) != self._head.filter_sum:
+            if zlib.crc32(content, zlib.crc32(self._fences.tobytes())) != self._head.filter_sum:
                 raise UnusableRunError(self.path, f"{self._name} has a damaged filter")
             self._lines = np.frombuffer(content, dtype=np.uint8).reshape(len(self._fences), -1)
         return self._lines

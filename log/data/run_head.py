@@ -90,7 +90,7 @@ class RunHead:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as stream:
             stream.write_batch(pa.RecordBatch.from_arrays(lists, schema=schema))
-        content = sink.getvalue().to_pybytes()
+        content: bytes = sink.getvalue().to_pybytes()
         return content + TRAILER.pack(start, len(content), zlib.crc32(content), _MAGIC)
 
     @staticmethod

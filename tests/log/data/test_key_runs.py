@@ -126,7 +126,9 @@ def test_a_lookup_finds_all_rows_of_a_key_and_no_other(names: tuple[str, ...]) -
         )
         for mostly_absent in (False, True):
             hits = run.find(key.codes(table(asked, names)), mostly_absent=mostly_absent)
-            assert expected == sorted(zip(hits.places.tolist(), hits.files.tolist(), hits.positions.tolist(), strict=True))
+            assert expected == sorted(
+                zip(hits.places.tolist(), hits.files.tolist(), hits.positions.tolist(), strict=True)
+            )
 
 
 def test_codes_are_the_same_for_all_writers_of_a_table_and_differ_between_tables() -> None:

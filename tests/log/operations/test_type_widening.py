@@ -283,7 +283,9 @@ def test_runs_from_before_a_key_was_widened_are_not_asked(
         table = new_table(memory_store(), schema, properties=properties)
         expected: dict[Any, int] = {}
 
-        def upserted(kind: pa.DataType, keys: Sequence[Any], value: int, expected: dict[Any, int] = expected) -> pa.Table:
+        def upserted(
+            kind: pa.DataType, keys: Sequence[Any], value: int, expected: dict[Any, int] = expected
+        ) -> pa.Table:
             own = {Decimal(key): value for key in keys}
             expected.update(own)
             columns = {"k": pa.array(keys, kind), "t": ["x"] * len(keys), "v": [value] * len(keys)}
