@@ -17,7 +17,7 @@ from typing import Any
 
 CACHE = Path.home() / ".cache" / "tidelog-benchmarks"
 # Part of each table's name. Raise it when this module writes other tables.
-FORMAT = 3
+FORMAT = 4
 START_MS = 1_700_000_000_000
 # The time between two commits of a long log, and the number of commits after its checkpoint.
 SPACING_MS = 1000
@@ -133,6 +133,16 @@ def keyed(rows: int) -> Path:
         finished(tend_index(table.store, load(table.store), REAL_SYSTEM))
 
     return _cached(f"keyed-{rows}", make)
+
+
+def keyed_in_runs(rows: int, runs: int) -> Path:
+    """The same in so many inserts, of which each has its own run of the index: nobody merged them."""
+
+    def make(path: Path) -> None:
+        shutil.rmtree(path)  # `Table.create` makes it
+        write_keyed(path, rows, runs, is_indexed=True)
+
+    return _cached(f"keyed-{rows}-runs-{runs}", make)
 
 
 def keyed_for_peers(rows: int) -> Path:

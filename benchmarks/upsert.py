@@ -43,12 +43,16 @@ APPEND = "append"
 EARLY, UNORDERED = "early", "without_order"
 # And with an index that has the columns of an order.
 BY_ORDER = "by_order"
+# And with an index in one run, beside one in many.
+MERGED = "merged"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
 # In milliseconds, for 1,000 keys, by the rows of the table.
 _GOALS = {1_000_000: 40.0, 10_000_000: 50.0, 100_000_000: 60.0}
 _WARM_UP = 1
+# As many runs as nobody merges yet.
+_RUNS = 10
 # Rows of a batch that delete their keys.
 _FEW = "v < 0.05"
 
@@ -67,7 +71,7 @@ class Sizes:
 
 
 QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1)
-CASES = ("small", "large", "order", "costs", "sink", "beside")
+CASES = ("small", "large", "runs", "order", "costs", "sink", "beside")
 
 
 class UpsertBench:
@@ -99,6 +103,19 @@ class UpsertBench:
             self._report.figure(
                 f"{self._sizes.large_batch:,} keys into {rows:,} rows", "ms", found, goal, peer=DELTA_SPARK
             )
+
+    def runs(self) -> None:
+        """Upsert a small batch into a table whose index is one run, and into one whose index is many, by CPU time."""
+        rows, count = self._sizes.rows[min(1, len(self._sizes.rows) - 1)], self._sizes.batch
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            source = tables.keyed_in_runs(rows, _RUNS)
+            merged, unmerged = (Table.open(str(tables.clone(source, Path(folder) / way))) for way in (MERGED, TIDELOG))
+            finished(tend_index(merged.store, load(merged.store), REAL_SYSTEM))
+            ways: dict[str, Callable[[pa.Table], object]] = {MERGED: merged.upsert, TIDELOG: unmerged.upsert}
+            found = self._in_turn(ways, rows, count, "cpu_seconds")
+        name = f"{count:,} keys into {rows:,} rows in {{}}: CPU"
+        self._report.figure(name.format("one run"), "ms", {TIDELOG: found[MERGED]})
+        self._report.figure(name.format(f"{_RUNS} runs"), "ms", found, Goal(1.5), peer=MERGED)
 
     def order(self) -> None:
         """Upsert a small batch by an order, all of whose rows are newer than those of the table, and without one."""
@@ -225,7 +242,9 @@ class UpsertBench:
             ways[DELTA_SPARK] = lambda batch: self._merged_by_spark(folder / DELTA_SPARK, batch)
         return ways
 
-    def _in_turn(self, ways: dict[str, Callable[[pa.Table], object]], rows: int, count: int) -> dict[str, float | None]:
+    def _in_turn(
+        self, ways: dict[str, Callable[[pa.Table], object]], rows: int, count: int, clock: str = "seconds"
+    ) -> dict[str, float | None]:
         """The median milliseconds of each engine. The peers, which take seconds, run less often."""
         spans: dict[str, list[float]] = {engine: [] for engine in ways}
         for repetition in range(_WARM_UP + self._sizes.repetitions):
@@ -238,7 +257,7 @@ class UpsertBench:
                 with timed() as spent:
                     upsert(batch)
                 if repetition >= _WARM_UP:
-                    spans[engine].append(spent["seconds"] * 1000)
+                    spans[engine].append(spent[clock] * 1000)
         return {engine: statistics.median(found) for engine, found in spans.items()}
 
     def _batch(self, rows: int, count: int) -> pa.Table:
@@ -271,7 +290,7 @@ def main() -> int:
     rows = tuple(given.rows) if given.rows else Sizes.rows
     sizes = QUICK if given.quick else Sizes(rows, seconds=given.minutes * 60)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED, BY_ORDER))
+    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED, BY_ORDER, MERGED))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)

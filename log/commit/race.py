@@ -21,7 +21,7 @@ from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.key_runs import IndexedKey
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.data.staged_keys import read_keys
 from tidelog.log.data.tombstones import read_tombstones, tombstone_columns

@@ -14,6 +14,7 @@ From rows to a file:
 - `row_hashes`: a number for each row, to find equal rows among many
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `packed_order`: the columns of an order as bytes, for the runs of the key index
+- `indexed_key`, `run_entries`, `run_head`, `block_filter`: codes of keys, and the parts of a run of the key index
 - `key_runs`: where the rows with a key are: the runs of the key index
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
 - `plain_files`: parquet files that no table has written, described by their footers

@@ -27,6 +27,8 @@ from tidelog.log.format.schema import physical_name
 
 # The order of captured changes has 51 bytes, and 67 for two of the databases.
 LONGEST = 79
+# The most columns of an order, so that an entry of a run has a few kilobytes at most.
+_MOST_COLUMNS = 64
 _FIXED = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp, pt.is_floating, pt.is_decimal)
 _TEXT = (pt.is_string, pt.is_binary)
 # How many texts are packed at a time.
@@ -58,8 +60,8 @@ class ByteColumn(NamedTuple):
     @property
     def is_sound(self) -> bool:
         """Whether no other program made it up."""
-        known = list(range(self.width))
-        return len(self.shared) == self.width > 0 and list(self.varying) == sorted({*self.varying} & {*known})
+        is_sized = len(self.shared) == self.width and 0 < self.width <= LONGEST + 1
+        return is_sized and list(self.varying) == sorted({*self.varying} & {*range(self.width)})
 
 
 OrderLayout: TypeAlias = tuple[ByteColumn, ...]
@@ -174,10 +176,10 @@ class PackedColumns:
 
     @staticmethod
     def of(configuration: Mapping[str, str], schema: pa.Schema) -> PackedColumns:
-        """Those of a table with these columns; none if one of them is missing, boolean or nested."""
+        """Those of a table with these columns; none if one is missing, boolean or nested, or if there are too many."""
         spelled = {name.lower(): name for name in schema.names}
         names = tuple(dict.fromkeys(spelled.get(name.lower(), "") for name in properties.order_by(configuration)))
-        if not names or "" in names:
+        if not names or "" in names or len(names) > _MOST_COLUMNS:
             return NO_COLUMNS
         fields = [schema.field(name) for name in names]
         if not all(any(is_kind(field.type) for is_kind in (*_FIXED, *_TEXT)) for field in fields):
@@ -203,7 +205,7 @@ class PackedColumns:
         is_whole = bool(self.names) and place_of.keys() >= {*self.described}
         places = [place_of[described] for described in self.described] if is_whole else []
         is_fit = not places or self.fit([layout[place] for place in places])
-        if not is_fit or not all(column.is_sound for column in layout):
+        if not is_fit or len(layout) > _MOST_COLUMNS or not all(column.is_sound for column in layout):
             message = "its order is none that tidelog wrote"
             raise ValueError(message)
         return layout, places

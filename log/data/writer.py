@@ -23,7 +23,8 @@ import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.key_runs import MOST_KEY_BYTES, MOST_KEYS, FileKeys, IndexedKey, new_run_path, write_run
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import MOST_KEY_BYTES, MOST_KEYS, FileKeys, new_run_path, write_run
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from tidelog.log.arrays import BoolArray
 from tidelog.log.cleanup.pieces import Pieces
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.key_runs import (
     FileKeys,
-    IndexedKey,
     KeyRun,
     UnusableRunError,
     forget,
@@ -30,6 +30,7 @@ from tidelog.log.data.key_runs import (
     write_run,
 )
 from tidelog.log.data.reader import DataFile, read_batches
+from tidelog.log.data.run_head import MOST_HEAD_BYTES
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.schema import columns_of
@@ -179,7 +180,7 @@ def _keys_of(store: Store, file: DataFile, key: IndexedKey, state: LogState) -> 
 
 
 def _groups(runs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
-    """The runs to merge with each other: those of about the same size, if there are enough."""
+    """The runs to merge with each other: those of about the same size, if there are enough, and not too large."""
     tiers: dict[int, list[_Pair]] = {}
     for run, live in runs:
         tier, size = 0, len(run)
@@ -187,7 +188,8 @@ def _groups(runs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
             tier, size = tier + 1, size // _FACTOR
         tiers.setdefault(tier, []).append((run, live))
     for found in tiers.values():
-        if len(found) >= (_OF_LARGE if max(len(run) for run, _ in found) >= _LARGE else _OF_SMALL):
+        is_small = sum(run.head_bytes for run, _ in found) <= MOST_HEAD_BYTES
+        if is_small and len(found) >= (_OF_LARGE if max(len(run) for run, _ in found) >= _LARGE else _OF_SMALL):
             yield found
 
 

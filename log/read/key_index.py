@@ -19,8 +19,10 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.key_runs import Hits, IndexedKey, KeyRun, UnusableRunError, forget, listed_runs, open_runs
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import KeyRun, UnusableRunError, forget, listed_runs, open_runs
 from tidelog.log.data.packed_order import PackedOrder
+from tidelog.log.data.run_entries import Hits
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.files import FileValues, to_adds
@@ -101,10 +103,13 @@ class KeyIndex:
     def _hits(self, run_of: Int64Array, number_of: Int64Array, codes: Int64Array) -> Hits:
         """The entries for the codes. Their files are the places among those asked about."""
         found: list[Hits] = []
-        for number in np.unique(run_of[run_of >= 0]):
+        asked = np.unique(run_of[run_of >= 0]).tolist()
+        entries = sum(len(self._runs[number]) for number in asked)
+        for number in asked:
             run = self._runs[number]
             try:
-                hits = run.find(codes)
+                # Most keys are in a run that has most of the entries.
+                hits = run.find(codes, mostly_absent=2 * len(run) < entries)
             except UnusableRunError:
                 self._runs.remove(run)
                 raise

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data import conform, python_rows
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.key_runs import IndexedKey
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.reader import DataFile, read_batches, read_numbered_batches
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.pruning.file_pruning import prune_state

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import predicate
-from tidelog.log.data.key_runs import IndexedKey
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.presentable import did_you_mean, presentable, printable

@@ -17,6 +17,8 @@ CASES = {
     "10 keys into 5,000 rows",
     "one key of 5,000 rows",
     "100 keys into 5,000 rows",
+    "10 keys into 5,000 rows in one run: CPU",
+    "10 keys into 5,000 rows in 10 runs: CPU",
     "10 keys into 1,000 rows by an order, 5 % deletions",
     "10 keys into 5,000 rows by an order, 5 % deletions",
     "writing 5,000 rows in 1 inserts",
@@ -44,6 +46,10 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
         if "by an order" in line["case"]:
             assert line["tidelog"] > 0
             assert line["without_order"] > 0
+        elif "10 runs" in line["case"]:
+            assert line["ratio"] == pytest.approx(line["tidelog"] / line["merged"], rel=0.01)
+        elif "one run" in line["case"]:
+            assert line["tidelog"] > 0
         elif "keys into" in line["case"]:
             assert line["tidelog"] > 0
             assert line["without_index"] > 0

@@ -48,7 +48,8 @@ from tests.streaming.support import Input, wait_until
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
 from tidelog.log.cleanup.references import References
-from tidelog.log.data.key_runs import KEYS_FOLDER, IndexedKey, open_runs
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import KEYS_FOLDER, open_runs
 from tidelog.log.errors import TableNotFoundError
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.state import files

@@ -18,8 +18,10 @@ import pytest
 
 from tests.log.faults import Around
 from tests.randomness import seed
-from tidelog.log.data import key_runs
-from tidelog.log.data.key_runs import FileKeys, IndexedKey, KeyRun, UnusableRunError, open_runs, write_run
+from tidelog.log.data import key_runs, run_entries, run_head
+from tidelog.log.data.block_filter import line_bytes
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import FileKeys, KeyRun, UnusableRunError, open_runs, write_run
 from tidelog.log.data.packed_order import PackedOrder
 from tidelog.log.data.row_hashes import HASH_NAME
 from tidelog.log.format.actions import Format, Metadata
@@ -94,7 +96,9 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == 4:
         monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 2)
         monkeypatch.setattr(key_runs, "_MOST_BLOCKS", 3)
-        monkeypatch.setattr(key_runs, "_WRITTEN_ENTRIES", 7)
+        monkeypatch.setattr(run_entries, "_WRITTEN_ENTRIES", 7)
+        monkeypatch.setattr(key_runs, "_FILTERED_FROM", 0)
+        monkeypatch.setattr(key_runs, "_CODES_PER_BLOCK", 100)
 
 
 @pytest.mark.usefixtures("block")
@@ -113,15 +117,18 @@ def test_a_lookup_finds_all_rows_of_a_key_and_no_other(names: tuple[str, ...]) -
         assert run.paths.to_pylist() == ["f0", "f1", "f2"]
         assert run.rows.tolist() == [len(own) for own in rows]
         asked = list({tuple(randomness.choice(VALUES[name]) for name in names) for _ in range(6)})
-        hits = run.find(key.codes(table(asked, names)))
-        found = sorted(zip(hits.places.tolist(), hits.files.tolist(), hits.positions.tolist(), strict=True))
-        assert found == sorted(
+        expected = sorted(
             (place, file, position)
             for file, own in enumerate(rows)
             for position, row in enumerate(own)
             for place, wanted in enumerate(asked)
             if row == wanted
         )
+        for mostly_absent in (False, True):
+            hits = run.find(key.codes(table(asked, names)), mostly_absent=mostly_absent)
+            assert expected == sorted(
+                zip(hits.places.tolist(), hits.files.tolist(), hits.positions.tolist(), strict=True)
+            )
 
 
 def test_codes_are_the_same_for_all_writers_of_a_table_and_differ_between_tables() -> None:
@@ -159,6 +166,8 @@ def test_a_run_of_another_table_or_key_is_not_used() -> None:
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, *, is_ordered: bool) -> None:
     monkeypatch.setattr(key_runs, "BLOCK", 16)
+    monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 0)
+    monkeypatch.setattr(key_runs, "_CODES_PER_BLOCK", 16)
     store, key, rows = small_run(is_ordered=is_ordered)
     content = store.read(PATH)
     codes = key.codes(rows)
@@ -168,7 +177,7 @@ def test_damage_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, *, is_order
         changed[place] ^= 1 << place % 8
         damaged.put_if_absent(PATH, bytes(changed))
         with pytest.raises(UnusableRunError):
-            KeyRun(damaged, PATH, key).find(codes)
+            KeyRun(damaged, PATH, key).find(codes, mostly_absent=True)
     for length in range(len(content)):
         torn = new_store()
         torn.put_if_absent(PATH, content[:length])
@@ -184,6 +193,7 @@ class _Far(Around):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.requests = 0
+        self.bytes = 0
         # Readers that wait for each other, if there is one.
         self.meeting: Barrier | None = None
 
@@ -199,6 +209,7 @@ class _FarFile:
 
     def read_at(self, size: int, start: int) -> Any:
         self._store.requests += 1
+        self._store.bytes += size
         if self._store.meeting is not None:
             self._store.meeting.wait()
         return self._inner.read_at(size, start)
@@ -230,9 +241,66 @@ def test_a_run_in_an_object_store_is_copied_for_a_lookup_of_many_keys(monkeypatc
     assert store.requests > copied + 100, "there is no room for another copy"
 
 
+@pytest.mark.parametrize("names", [("number",), ("text",), ("text", "number")])
+def test_a_lookup_in_many_runs_reads_few_more_blocks_than_in_one(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 16)
+    monkeypatch.setattr(key_runs, "_COPIED_FROM", 2**30)
+    randomness = np.random.default_rng(seed())
+    key, store, alone = key_of(*names), _Far(new_store()), _Far(new_store())
+    numbers = randomness.permutation(40_000)
+    every = pa.table({"number": numbers, "text": pa.array(numbers).cast(pa.string())}).select(names)
+    parts = [FileKeys(f"f{place}", every.slice(4_000 * place, 4_000)) for place in range(10)]
+    for part in parts:
+        write_run(store, f"{key_runs.KEYS_FOLDER}/{part.path}.run", key, [part])
+    write_run(alone, PATH, key, parts)
+    runs, (single,) = open_runs(store, key), open_runs(alone, key)
+    # The first lookup reads the filters.
+    for _ in range(2):
+        asked = key.codes(every.take(randomness.choice(40_000, 100, replace=False)))
+        store.bytes = store.requests = alone.bytes = 0
+        hits = [run.find(asked, mostly_absent=True) for run in runs]
+        assert sum(map(len, hits)) == len(single.find(asked)) == 100
+    assert store.bytes <= 1.5 * alone.bytes
+    store.requests = 0
+    KeyRun(store, runs[0].path, key)._filter()
+    assert store.requests == 3, "the trailer, the head and the filters of all blocks"
+
+
+def test_a_large_run_has_no_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_runs, "BLOCK", 4)
+    monkeypatch.setattr(key_runs, "_SMALL_BLOCKS", 0)
+    monkeypatch.setattr(key_runs, "MOST_FILTERED_BLOCKS", 24)
+    key = key_of("number")
+    for rows, has_filters in ((96, True), (97, False)):
+        store = new_store()
+        write_run(store, PATH, key, [FileKeys("a", table([(number,) for number in range(rows)], ["number"]))])
+        run = KeyRun(store, PATH, key)
+        codes = key.codes(table([(number,) for number in range(0, 2 * rows, 2)], ["number"]))
+        assert run.find(codes, mostly_absent=True).positions.tolist() == list(range(0, rows, 2))
+        assert (run._filter() is not None) is has_filters
+
+
+def test_open_runs_take_no_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for filters and small blocks, all blocks are read; without room for its head a run is not used."""
+    store, key, rows = small_run()
+    monkeypatch.setattr(key_runs, "_CONTENT", key_runs._Room(100))
+    run = KeyRun(store, PATH, key)
+    assert len(run.find(key.codes(rows), mostly_absent=True)) == 40
+    assert run._filter() is None
+    room = key_runs._Room(2 * (run.head_bytes + key_runs._HEAD_OBJECTS))
+    monkeypatch.setattr(key_runs, "_HEADS", room)
+    open_ones = [KeyRun(store, PATH, key) for _ in range(2)]
+    assert open_runs(store, key) == []
+    assert key_runs.useless_runs(store, key) == [], "it is not to be deleted"
+    del open_ones[0]
+    assert len(open_runs(store, key)) == 1
+
+
 def head_of(content: bytes) -> tuple[int, pa.Table, bytes]:
     """How large the blocks of a run are, its head, and the magic."""
-    blocks, head_size, _, magic = key_runs._TRAILER.unpack(content[-key_runs._TRAILER.size :])
+    blocks, head_size, _, magic = run_head.TRAILER.unpack(content[-run_head.TRAILER.size :])
     return blocks, pa.ipc.open_stream(content[blocks : blocks + head_size]).read_all(), magic
 
 
@@ -243,7 +311,7 @@ def with_head(blocks: bytes, head: pa.Table, metadata: dict[bytes, bytes], magic
         stream.write_table(head.replace_schema_metadata(metadata))
     text = changed.getvalue().to_pybytes()
     store = new_store()
-    trailer = key_runs._TRAILER.pack(len(blocks), len(text), zlib.crc32(text), magic)
+    trailer = run_head.TRAILER.pack(len(blocks), len(text), zlib.crc32(text), magic)
     store.put_if_absent(PATH, blocks + text + trailer)
     return store
 
@@ -271,14 +339,15 @@ def test_places_that_no_file_has_are_not_believed(entry: tuple[int, int], *, is_
     """Checksums say nothing about what another program wrote."""
     store, key, rows = small_run(is_ordered=is_ordered)
     content = store.read(PATH)
-    size, head, magic = head_of(content)
+    end, head, magic = head_of(content)
+    size = end - line_bytes(key_runs.BLOCK)
     blocks = np.frombuffer(content[:size], dtype=np.uint8).copy()
     # There is one block of 40 entries: codes, files, positions.
     for start, number in zip((40 * 8, 40 * 12), entry, strict=True):
         blocks[start : start + 4] = np.frombuffer(np.int32(number).tobytes(), dtype=np.uint8)
     sums = pa.array([[zlib.crc32(blocks.tobytes())]], pa.list_(pa.uint32()))
     head = head.set_column(head.column_names.index("sums"), "sums", sums)
-    other = with_head(blocks.tobytes(), head, head.schema.metadata, magic)
+    other = with_head(blocks.tobytes() + content[size:end], head, head.schema.metadata, magic)
     run = KeyRun(other, PATH, key)
     with pytest.raises(UnusableRunError, match="files do not have"):
         run.find(key.codes(rows))
@@ -304,7 +373,7 @@ def test_a_lookup_knows_the_order_of_rows(names: tuple[str, ...], order: str) ->
         write_run(store, PATH, key, [FileKeys(f"f{place}", table(own, key.stored)) for place, own in enumerate(rows)])
         (run,) = open_runs(store, key)
         asked = list({tuple(randomness.choice(VALUES[name]) for name in names) for _ in range(6)})
-        hits = run.find(key.codes(table(asked, names)))
+        hits = run.find(key.codes(table(asked, names)), mostly_absent=randomness.random() < 0.5)
         found = [rows[file][position] for file, position in zip(hits.files, hits.positions, strict=True)]
         of_order = [tuple(row[key.stored.index(name)] for name in key.order.names) for row in found]
         is_known = [all(value not in {None, LONG} for value in values) for values in of_order]
@@ -333,7 +402,7 @@ def test_a_run_without_an_order_is_that_of_an_older_tidelog() -> None:
         assert hits.order is None
         store = new_store()
         write_run(store, PATH, key, [FileKeys("a", rows)])  # all of its orders are null
-        assert store.read(PATH) == old.read(PATH)
+        assert store.read(PATH).startswith(blocks)
 
 
 def test_a_run_of_the_hashes_of_an_older_tidelog_is_not_used() -> None:
@@ -346,9 +415,9 @@ def test_a_run_of_the_hashes_of_an_older_tidelog_is_not_used() -> None:
     assert key_runs.useless_runs(store, key) == [PATH]
 
 
-def test_an_older_tidelog_does_not_use_a_run_with_an_order() -> None:
+def test_an_older_tidelog_does_not_use_a_run_with_filters() -> None:
     store, _, _ = small_run(is_ordered=True)
-    assert head_of(store.read(PATH))[2] == b"tidekey2"  # it wants 1
+    assert head_of(store.read(PATH))[2] == b"tidekey3"  # it wants 1 or 2
 
 
 @pytest.mark.parametrize(
@@ -411,7 +480,7 @@ def test_entries_are_in_order_however_far_apart_the_codes_are(
     least: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 30 of them, those that are at most 59 bits apart fit into a number with their places."""
-    monkeypatch.setattr(key_runs, "_WRITTEN_ENTRIES", 8)
+    monkeypatch.setattr(run_entries, "_WRITTEN_ENTRIES", 8)
     randomness = random.Random(seed())
     numbers = [least, *(least + randomness.randrange(2**width) for _ in range(28)), least + 2**width - 1]
     randomness.shuffle(numbers)

@@ -26,11 +26,11 @@ from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.commit.result import committed
 from tidelog.log.data import writer
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.key_runs import (
     ENDING,
     KEYS_FOLDER,
     FileKeys,
-    IndexedKey,
     merge_runs,
     open_runs,
     write_run,

@@ -14,7 +14,8 @@ from tests.log.support import Clock, memory_store, new_table
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.data import key_runs
-from tidelog.log.data.key_runs import IndexedKey, KeyRun, open_runs, run_paths
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import KeyRun, open_runs, run_paths
 from tidelog.log.operations.tend_index import IndexReport, tend_index
 from tidelog.log.state.loader import load
 

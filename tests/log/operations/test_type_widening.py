@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.log.support import memory_store, metadata, new_table, put_commit
+from tests.randomness import seed
 from tidelog.compaction_daemon import compact, stage
 from tidelog.log import Committed, Superseded, Table
 from tidelog.log.cleanup.pieces import finished
@@ -258,6 +260,51 @@ def test_rows_are_found_by_a_key_that_was_widened() -> None:
     indexed(table)
     table.upsert([{"k": 0, "v": "A"}])
     assert values_of(table) == ["A", "B", "c"]
+
+
+WIDER_KEYS = [
+    (pa.int8(), pa.int64(), 1),
+    (decimal(9, 0), decimal(12, 1), Decimal("1.5")),
+    (decimal(10, 2), decimal(14, 4), Decimal("1.0025")),
+]
+
+
+@pytest.mark.parametrize("has_text", [False, True])
+@pytest.mark.parametrize(("narrow", "wide", "scale"), WIDER_KEYS)
+def test_runs_from_before_a_key_was_widened_are_not_asked(
+    narrow: pa.DataType, wide: pa.DataType, scale: Any, *, has_text: bool
+) -> None:
+    """The hash of a decimal depends on its type. Any step may come with runs of the old type, the new one, or both."""
+    randomness = random.Random(f"{seed()}{narrow}{wide}{has_text}")
+    for _ in range(4):
+        names = ["t", "k"] if has_text else ["k"]
+        properties = {**WIDENING, "tidelog.primaryKey": ", ".join(names)}
+        schema = pa.schema([("k", narrow), ("t", pa.string()), ("v", pa.int64())])
+        table = new_table(memory_store(), schema, properties=properties)
+        expected: dict[Any, int] = {}
+
+        def upserted(
+            kind: pa.DataType, keys: Sequence[Any], value: int, expected: dict[Any, int] = expected
+        ) -> pa.Table:
+            own = {Decimal(key): value for key in keys}
+            expected.update(own)
+            columns = {"k": pa.array(keys, kind), "t": ["x"] * len(keys), "v": [value] * len(keys)}
+            return pa.table(columns, schema=pa.schema([("k", kind), ("t", pa.string()), ("v", pa.int64())]))
+
+        old = randomness.sample(range(20), 8)
+        table.insert(upserted(narrow, old[:4], 1))
+        table.upsert(upserted(narrow, old[2:], 2))
+        if randomness.random() < 0.5:
+            indexed(table)
+        widen(table, upserted(wide, [randomness.choice(old), *(scale * number for number in (20, 21))], 3), keys=names)
+        if randomness.random() < 0.5:
+            indexed(table)
+        asked = sorted(expected) if pa.types.is_decimal(wide) else sorted(map(int, expected))
+        got = table.refresh().get([{"k": key, "t": "x"} if has_text else {"k": key} for key in asked])
+        assert list(zip(got["k"].to_pylist(), got["v"].to_pylist(), strict=True)) == sorted(expected.items())
+        table.upsert(upserted(wide, old[3:6], 4))
+        rows = table.scan(columns=["k", "v"]).to_arrow().to_pylist()
+        assert sorted((row["k"], row["v"]) for row in rows) == sorted(expected.items())
 
 
 @pytest.mark.parametrize("column", ["k", "at"])

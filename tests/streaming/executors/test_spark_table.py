@@ -22,7 +22,8 @@ from tests.log.support import live_files, put_foreign
 from tests.streaming.executors.twins import Twins, check_upserts, check_upserts_with_an_order, filled, frame_of
 from tidelog.log import Table
 from tidelog.log.cleanup.pieces import finished
-from tidelog.log.data.key_runs import IndexedKey, open_runs, run_paths
+from tidelog.log.data.indexed_key import IndexedKey
+from tidelog.log.data.key_runs import open_runs, run_paths
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Protocol
