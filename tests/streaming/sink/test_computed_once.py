@@ -94,7 +94,7 @@ def test_each_row_of_each_batch_is_computed_once(
     sink = Sink(str(tmp_path / "table"), writer=writer, dead_letters=letters, **arguments)
     drain(counted(source.put(3).stream(spark), calls), sink, tmp_path / "cp")
     assert calls.value == source.count * 10
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # type: ignore[union-attr]
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 @pytest.mark.full
@@ -163,14 +163,14 @@ def test_other_ways_compute_their_data_once(
     for number, way in enumerate(ways, 1):
         way(data)
         assert calls.value == number * 20
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # type: ignore[union-attr]
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 def test_rows_that_are_kept_go_with_the_block(spark: SparkSession, calls: Calls) -> None:
     with computed_once(counted(spark.range(20).withColumnRenamed("id", "n"), calls)) as kept:
         assert (kept.count(), kept.where("n > 10").count()) == (20, 9)
-        assert len(spark.sparkContext._jsc.getPersistentRDDs()) == 1  # type: ignore[union-attr]
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # type: ignore[union-attr]
+        assert len(spark.sparkContext._jsc.getPersistentRDDs()) == 1
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
     assert calls.value == 20
     with pytest.raises((PySparkException, Py4JError)):  # not computed again, which could give other rows
         kept.collect()
