@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -212,10 +212,8 @@ class SparkTable:
             names = key_columns(keys, self._table.schema, self._table.properties)
             order = order_columns(order_by, self._table.schema, self._table.properties)
             rows = newest_rows_of_frame(held, names, order) if order else held
-            upsert = SparkUpsert(
-                self._spark, rows, keys, delete_where, other_keys=other_keys, order_by=order, rows=count
-            )
-            return self._statement(upsert.stage)
+            options: dict[str, Any] = {"other_keys": other_keys, "order_by": order, "rows": count}
+            return self._statement(SparkUpsert(self._spark, rows, keys, delete_where, **options).stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the whole table, the rows that match `where`, or the partitions of the data.
