@@ -166,6 +166,11 @@ def print_cleanup(
             output.say(f"{report.path}: {reason}; {advice}")
     if not as_json:
         _print_consumers(report)
+        for folder in report.checkpoints if isinstance(report, VacuumReport) else ():
+            output.complain(
+                f"{report.path}: kept {folder}, which looks like the checkpoint of a streaming query: stop the query, "
+                "move the folder out of the table, and start the query with its new place as checkpointLocation"
+            )
     if not report.files and not (isinstance(report, VacuumReport) and report.failed):
         raise typer.Exit(NOTHING_TO_DO)
 

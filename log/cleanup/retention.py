@@ -172,6 +172,11 @@ def left_over(listing: Iterable[FileStatus], now_ms: int) -> list[FileStatus]:
 # --- data files ------------------------------------------------------------------------------------------------------
 
 
+# What Spark has in a streaming checkpoint. Two of the first three are enough to know one.
+_CHECKPOINT_LOGS = frozenset({"offsets", "commits"})
+_CHECKPOINT = frozenset({"metadata", "offsets", "commits", "sources", "state"})
+
+
 def may_vacuum(path: str, partition_columns: Collection[str] = ()) -> bool:
     """Whether vacuum may delete a file, by its path: neither a folder nor the name begins with `_` or `.`.
 
@@ -203,3 +208,17 @@ def table_inside(path: str) -> str | None:
     """The folder of another table inside this one, if `path` is a file of that table's log."""
     folder, found, _ = path.rpartition(f"/{filenames.LOG_FOLDER}/")
     return f"{folder}/" if found else None
+
+
+def checkpoint_part(path: str) -> tuple[str, str] | None:
+    """The folder of what looks like a streaming checkpoint of Spark's, and the part of it that a file is or is in."""
+    folder, _, name = path.rpartition("/")
+    if name == "metadata":
+        return folder, name
+    parent, _, part = folder.rpartition("/")
+    return (parent, part) if part in _CHECKPOINT_LOGS and name.isdecimal() else None
+
+
+def is_of_checkpoint(path: str, folder: str) -> bool:
+    """Whether a file belongs to the streaming checkpoint in a folder; in the table's own (`""`), by its first name."""
+    return path.startswith(f"{folder}/") if folder else path.split("/", 1)[0] in _CHECKPOINT

@@ -51,7 +51,8 @@ class Unneeded:
 
     `hidden` are Hadoop's hidden checksums, which are deleted with their files; None if it is not known which exist.
     `is_ahead` is true if an unneeded file is as new as the newest commit file, or newer. `newest_ms` is when the newest
-    of the files was written; 0 if the commits that name them are known to be newer.
+    of the files was written; 0 if the commits that name them are known to be newer. `checkpoints` are the folders of
+    streaming checkpoints inside the table's, whose files are left.
     """
 
     paths: list[str]
@@ -59,6 +60,7 @@ class Unneeded:
     hidden: set[str] | None
     is_ahead: bool = False
     newest_ms: int = 0
+    checkpoints: tuple[str, ...] = ()
 
 
 NO_FILES = Unneeded([], [], set())
@@ -71,21 +73,25 @@ def by_listing(store: Store, needed: References, ages: Ages, partition_columns: 
     ahead: list[str] = []
     hidden: set[str] = set()
     inner: set[str] = set()
+    parts: dict[str, set[str]] = {}
     for path, status in store.walk():
         if other := retention.table_inside(path):
             inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
+        if part := retention.checkpoint_part(path):
+            parts.setdefault(part[0], set()).add(part[1])
         if not retention.may_vacuum(path, partition_columns) or not is_unicode(path):
             continue
         if status.modified_ms < ages.old:
             sizes[path], times[path] = status.size_bytes, status.modified_ms
         elif ages.ahead <= status.modified_ms <= ages.now:
             ahead.append(path)
-    free = _not_named(needed, list(sizes), tuple(inner))
-    is_ahead = bool(_not_named(needed, ahead, tuple(inner)))
+    checkpoints = tuple(sorted(folder for folder, found in parts.items() if len(found) > 1))
+    free = _outside(_not_named(needed, list(sizes), tuple(inner)), checkpoints)
+    is_ahead = bool(_outside(_not_named(needed, ahead, tuple(inner)), checkpoints))
     newest_ms = max((times[path] for path in free), default=0)
-    return Unneeded(free, [sizes[path] for path in free], hidden, is_ahead, newest_ms)
+    return Unneeded(free, [sizes[path] for path in free], hidden, is_ahead, newest_ms, checkpoints)
 
 
 def frees(store: Store, announced: int, horizon: int, found: Unneeded) -> Pieces[bool]:
@@ -177,3 +183,10 @@ def _not_named(needed: References, paths: list[str], inner_tables: tuple[str, ..
     return [
         path for path, is_named in zip(paths, named, strict=True) if not is_named and not path.startswith(inner_tables)
     ]
+
+
+def _outside(paths: list[str], checkpoints: Sequence[str]) -> list[str]:
+    """The paths that belong to no streaming checkpoint."""
+    if not checkpoints:
+        return paths
+    return [path for path in paths if not any(retention.is_of_checkpoint(path, folder) for folder in checkpoints)]

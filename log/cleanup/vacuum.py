@@ -77,6 +77,8 @@ class VacuumReport:
             `tidelog.consumerTimeToLive`.
         unreadable: (consumer, what is wrong) of each consumer whose record cannot be read. Until it is removed, no file
             that the retained history needs is deleted.
+        checkpoints: Folders inside the table's that look like streaming checkpoints of Spark's, as paths relative to
+            the table; `.` is its own folder. Nothing in them was deleted. Move them out of the table.
     """
 
     path: str
@@ -96,6 +98,7 @@ class VacuumReport:
     held_by: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
+    checkpoints: tuple[str, ...] = ()
 
     @property
     def did_anything(self) -> bool:
@@ -105,7 +108,12 @@ class VacuumReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with the time as ISO-8601 text in UTC."""
         failed = [{"path": path, "error": error} for path, error in self.failed]
-        fields = {"cutoff": utc_text(self.cutoff), "files": list(self.files), "failed": failed}
+        fields = {
+            "cutoff": utc_text(self.cutoff),
+            "files": list(self.files),
+            "failed": failed,
+            "checkpoints": list(self.checkpoints),
+        }
         return {**asdict(self), **fields, **consumer_fields(self.held_by, self.released, self.unreadable)}
 
 
@@ -333,6 +341,9 @@ def _report(
     deletion: _Deletion, cutoff_ms: int, earliest: int, kept: Hold, wanted: int, *, dry_run: bool, listing: bool
 ) -> VacuumReport:
     """The report of what was deleted; `wanted` is the horizon without consumers."""
+    checkpoints = tuple(folder or "." for folder in deletion.found.checkpoints)
+    if checkpoints:
+        _LOGGER.warning("%s: kept streaming checkpoints in the table's folder: %s", deletion.store.url, checkpoints)
     kinds = [_kind(path) for path in deletion.deleted]
     return VacuumReport(
         path=deletion.store.url,
@@ -352,6 +363,7 @@ def _report(
         held_by=kept.held_by(wanted),
         released=kept.released(earliest),
         unreadable=tuple(kept.unreadable.items()),
+        checkpoints=checkpoints,
     )
 
 

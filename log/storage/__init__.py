@@ -7,7 +7,7 @@
 - `memory`: files in this process's memory
 - `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
 - `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it
-- `location`: parse object store URLs
+- `location`: parse object store URLs, and compare the places of stores
 - `options`: parse storage options and redact their secrets
 - `doctor`: test whether a store keeps the promises that a table needs
 """

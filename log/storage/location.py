@@ -1,9 +1,10 @@
-"""Parse object store URLs: kind of store, bucket and key."""
+"""Parse object store URLs, and compare the places of stores."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import without_credentials
@@ -60,3 +61,37 @@ def canonical_url(url: str) -> str:
     scheme = {"s3a": "s3", "gcs": "gs"}.get(scheme.lower(), scheme.lower())
     bucket, _, key = rest.partition("/")
     return f"{scheme}://{bucket}/{key.strip('/')}".rstrip("/")
+
+
+def is_within(place: str, folder: str) -> bool:
+    """Whether a place is in a folder, or the folder itself. Both are local paths or URLs, as tidelog or Hadoop write.
+
+    Symbolic links are followed, as far as they exist.
+    """
+    inner, outer = _local_path(place), _local_path(folder)
+    if inner is None or outer is None:
+        return inner is outer and _parts(place)[: len(_parts(folder))] == _parts(folder)
+    inner, outer = inner.resolve(), outer.resolve()
+    # A folder can have two paths, as on a disk that ignores case or is mounted twice.
+    return any(path == outer or _is_same(path, outer) for path in (inner, *inner.parents))
+
+
+def _local_path(place: str) -> Path | None:
+    path = re.sub(r"^file:(//[^/]*(?=/))?", "", place, flags=re.IGNORECASE)
+    return None if path == place and "://" in place else Path(path)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return False
+
+
+def _parts(url: str) -> list[str]:
+    """The store, and the names on the way to the place."""
+    found = parse_location(url)
+    if found is not None:
+        return [found.kind, found.bucket, *filter(None, found.key.split("/"))]
+    scheme, _, rest = url.partition("://")
+    return [scheme.lower(), *filter(None, rest.split("/"))]

@@ -186,7 +186,10 @@ class PostgresSink:
             with stopped_quietly(batch_df.sparkSession), _typed_errors(self._table, batch_id):
                 batch = self._identifier.identify(batch_df, batch_id)
                 with self._opened() as connection:
-                    self.last = self._apply(connection, batch_df, batch)
+                    done = self._apply(connection, batch_df, batch)
+                if done.skipped:
+                    self._identifier.compute_skipped(batch_df)
+                self.last = done
         except TidelogError as error:
             # Spark shows the traceback, not the exception, and a traceback starts with the cause.
             raise error.with_traceback(None) from Exception(f"batch {batch_id} for {self._table} failed\n{error}")

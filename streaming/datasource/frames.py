@@ -42,11 +42,13 @@ from tidelog.streaming.datasource.file_partitions import (
 )
 from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.read_options import ReadOptions
+from tidelog.streaming.datasource.spark_expressions import each, node_kind
 from tidelog.streaming.datasource.write_options import parse_write
 from tidelog.streaming.executors.plain_frame import quoted
-from tidelog.streaming.executors.session import QUERY_ID
+from tidelog.streaming.executors.session import QUERY_ID, java_query
 from tidelog.streaming.executors.tasks import run_on_rows
 from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 from tidelog.streaming.jvm_reading import file_scan
@@ -262,7 +264,24 @@ class FrameFeed:
         limits = self._reader.batch_limits(reads_all=reads_all)
         begin = self._reader.first_offset() if start is None else json.loads(start)
         end = self._reader.next_offset(begin, limits)
+        if Offset.from_json(end).snapshot:
+            self._require_no_watermark()
         return start if start is not None and end is begin else json.dumps(end)
+
+    def _require_no_watermark(self) -> None:
+        """Raise ConfigurationError if a query that reads a snapshot in parts has a watermark.
+
+        The files are not in the order of the rows' times: after a part with later ones, Spark drops the others as late.
+        """
+        query_id = self.spark.sparkContext.getLocalProperty(QUERY_ID)
+        if query_id is None or not _has_watermark(java_query(self.spark, query_id).logicalPlan()):
+            return
+        raise ConfigurationError(
+            "the query has a watermark, and 'initialSnapshot' is read in several micro-batches, whose files are not "
+            "in the order of the rows' times: Spark would drop rows as late",
+            advice="leave the limits out (maxFilesPerTrigger and others; without any, a micro-batch has up to "
+            f"{DEFAULT_FILES} files), or read the table by a query without a watermark first",
+        )
 
     def batch(self, start: str | None, end: str) -> DataFrame:
         """The rows between two offsets."""
@@ -293,6 +312,10 @@ class FrameFeed:
         """The query has ended."""
         if self._query_id is not None:
             _planned.pop(self._query_id, None)
+
+
+def _has_watermark(plan: Any) -> bool:
+    return node_kind(plan) == "EventTimeWatermark" or any(map(_has_watermark, each(plan.children())))
 
 
 _planned: dict[str | None, PlannedBatch] = {}

@@ -8,6 +8,7 @@
 | `frame_files` | write the rows of a DataFrame as data files |
 | `jvm_files` | the same through Spark's own parquet writer |
 | `collected` | a frame's rows in the driver |
+| `computed_once` | a frame that several jobs read |
 | `plain_frame` | which DataFrames that writer can take as they are |
 | `ruled_frame` | what Spark computes for a table whose rules tidelog cannot evaluate |
 | `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,7 @@ from tidelog.log.state.loader import LogState
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.collected import collected
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
@@ -161,9 +162,10 @@ class SparkTable:
         The data's tasks write its rows. Its keys go to the driver, and from there to all tasks. Of more than 2 million
         rows no key goes to the driver: Spark sorts them by their keys, and each task has a range of them.
 
-        The executors keep the data (`localCheckpoint`), so that a statement that starts again writes the same rows. If
-        one is lost, the statement fails and commits nothing. With `columns="partial"` or rules it is `Table.upsert`
-        with these: the driver collects the data, and holds the rows of the table that change.
+        The executors compute the data once and keep it until the end (`localCheckpoint`), so that a statement that
+        starts again writes the same rows. If one is lost, the statement fails and commits nothing. With
+        `columns="partial"` or rules it is `Table.upsert` with these: the driver collects the data, and holds the rows
+        of the table that change.
 
         Args:
             data: The new rows. Each key can occur only once, unless there is an order.
@@ -204,15 +206,14 @@ class SparkTable:
             )
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
-        held = data.localCheckpoint(eager=False)
-        count = held.count()
-        self._table.refresh()
-        names = key_columns(keys, self._table.schema, self._table.properties)
-        order = order_columns(order_by, self._table.schema, self._table.properties)
-        if order:
-            held = newest_rows_of_frame(held, names, order)
-        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys, order_by=order, rows=count)
-        return self._statement(upsert.stage)
+        with computed_once(data) as held:
+            count = held.count()
+            self._table.refresh()
+            names = key_columns(keys, self._table.schema, self._table.properties)
+            order = order_columns(order_by, self._table.schema, self._table.properties)
+            rows = newest_rows_of_frame(held, names, order) if order else held
+            options: dict[str, Any] = {"other_keys": other_keys, "order_by": order, "rows": count}
+            return self._statement(SparkUpsert(self._spark, rows, keys, delete_where, **options).stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the whole table, the rows that match `where`, or the partitions of the data.

@@ -8,9 +8,9 @@ These are also the phases in a BatchReport.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -26,12 +26,13 @@ from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.executors.collected import collected
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.session import is_connect, is_running
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
-from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
+from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, reads_twice, rows_of_batch
 from tidelog.streaming.sink.captured import (
     OF_RECORD,
     Captured,
@@ -45,7 +46,16 @@ from tidelog.streaming.sink.dead_letters import add_missing, apart
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.left_out import BaseTable
 from tidelog.streaming.sink.micro_batch import MicroBatch
-from tidelog.streaming.sink.settings import ADOPT, APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+from tidelog.streaming.sink.settings import (
+    ADOPT,
+    APPEND,
+    DRIVER,
+    OVERWRITE_PARTITIONS,
+    SPARK,
+    UPSERT,
+    SinkSettings,
+    require_apart,
+)
 from tidelog.streaming.sink.target import Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 
@@ -53,6 +63,8 @@ _LOGGER = logger(__name__)
 
 # The `outputMode` in a commit's operation parameters, as other engines write it.
 _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}
+# Spark's output mode of batches that have the query's whole result.
+_COMPLETE = "complete"
 # The name of commits without an operation of their own, as other engines write it.
 _OPERATION = "STREAMING UPDATE"
 
@@ -63,13 +75,28 @@ class Circumstances:
 
     `joins`: the table is new in the stream, so it may lack a claim although the query is past batch 0. `parked`: the
     rows are those of this earlier batch, which is not the stream's current one; there may be no stream at all.
+    `are_kept`: each look at the rows finds the same. `is_computed`: the stream's batch is computed, whatever becomes of
+    these rows. `of_refused`: they are those that another sink cannot apply.
     """
 
     joins: bool = False
     parked: MicroBatch | None = None
+    are_kept: bool = False
+    is_computed: bool = False
+    of_refused: bool = False
 
 
-circumstances: ContextVar[Circumstances] = ContextVar("circumstances", default=Circumstances())  # noqa: B039 - frozen
+_circumstances: ContextVar[Circumstances] = ContextVar("circumstances", default=Circumstances())  # noqa: B039 - frozen
+
+
+@contextmanager
+def in_circumstances(found: Circumstances) -> Iterator[None]:
+    """Within the block, sinks are called in these circumstances."""
+    token = _circumstances.set(found)
+    try:
+        yield
+    finally:
+        _circumstances.reset(token)
 
 
 class SinkParts:
@@ -84,6 +111,8 @@ class SinkParts:
         self.back_pressure = BackPressure(settings.throttle)
         # The run of the query whose first batch was compared with the ledger.
         self.run_id: str | None = None
+        # The run of the query that was found to go with the sink.
+        self.fitting_run_id: str | None = None
 
 
 def identifier_of(settings: SinkSettings) -> Identifier:
@@ -118,10 +147,12 @@ class Batch:
         self._transaction: Transaction | None = None
         if is_connect(frame.sparkSession):
             require_reachable(open_store(parts.settings.path, parts.settings.storage_options))
-        self._circumstances = circumstances.get()
+        self._circumstances = _circumstances.get()
         parked = self._circumstances.parked
         with self._phases("identify"):
             self._identity: MicroBatch = parked or parts.identifier.identify(frame, batch_id)
+            if parked is None:
+                self._require_fit()
         settings = self._settings
         self._ledger = Ledger(settings.name, self._identity, settings.adopt_txn, settings.path)
         self._is_adopted = False
@@ -139,6 +170,9 @@ class Batch:
                 if is_connect(self._frame.sparkSession) and not _has_begun(self._settings, self._identity):
                     self._target.require_replay(self._identity)
                 self._transaction.require_durable_base()
+                if not self._circumstances.is_computed:
+                    with self._phases("collect"):
+                        self._parts.identifier.compute_skipped(self._frame)
                 return self._report(skipped=True)
             _note_begun(self._settings, self._identity)
             brake = self._hold_back()
@@ -155,6 +189,24 @@ class Batch:
                     if batch is not None and batch.needs_table:
                         rows = _WithTable(lambda base: self._completed(batch, frame, base, few_files=few_files))
                 return self._report(self._commit(rows), brake)
+
+    def _require_fit(self) -> None:
+        """Raise ConfigurationError if the query's checkpoint or output mode does not go with the sink."""
+        settings, run_id = self._settings, self._identity.run_id
+        if run_id and run_id == self._parts.fitting_run_id:
+            return
+        run = self._parts.identifier.run(self._frame.sparkSession)
+        if run is None:  # of Spark Connect, where the sink knows the checkpoint from its arguments alone
+            return
+        require_apart(settings.path, run.checkpoint)
+        if run.output_mode == _COMPLETE and settings.mode == APPEND and not self._circumstances.of_refused:
+            raise ConfigurationError(
+                f"the query has outputMode('complete'), so each batch has all rows of its result, and sink "
+                f"{settings.name!r} would append them to {settings.path} each time",
+                advice=f"pass mode={UPSERT!r} with the columns of the groups as keys, or "
+                f"mode={OVERWRITE_PARTITIONS!r}; or use outputMode('append') with a watermark",
+            )
+        self._parts.fitting_run_id = run_id
 
     def _completed(self, batch: Captured, frame: DataFrame, transaction: Transaction, *, few_files: bool) -> BatchRows:
         """The rows of a batch together with what they need of the table that the transaction is based on."""
@@ -219,14 +271,33 @@ class Batch:
         needs_state = batch is not None and batch.has_left_out and transaction is not None
         state = self._base(transaction) if needs_state and transaction is not None else None
         if settings.dead_letters is None:
-            yield self._frame if batch is None else batch.known(self._columns()[0], state)
+            if batch is not None:
+                yield batch.known(self._columns()[0], state)
+            elif reads_twice(settings, self._frame, self._parts.writer_choice):
+                with self._kept(self._frame) as kept:
+                    yield kept
+            else:
+                yield self._frame
             return
         keys, order, partition_by = self._columns()
         frame, beside = (self._frame, ()) if batch is None else (batch.rows, OF_RECORD)
-        with apart(frame, keys, order, partition_by, beside) as parts:
+        with self._kept(frame) as kept, apart(kept, keys, order, partition_by, beside) as parts:
             rows, others = parts if batch is None else batch.told_apart(*parts, keys, state)
             with self._letters_given(others, None if batch is None else batch.unknown):
                 yield rows
+
+    @contextmanager
+    def _kept(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """Rows that are read twice, computed once."""
+        # `captured` keeps its rows, as `Sinks` does.
+        if self._circumstances.are_kept or self._settings.captured is not None:
+            yield frame
+            return
+        with self._phases("collect"):
+            once = ExitStack()
+            kept = once.enter_context(computed_once(frame))
+        with once:
+            yield kept
 
     @contextmanager
     def _letters_given(self, others: DataFrame, unknown: DataFrame | None = None) -> Iterator[None]:
@@ -240,7 +311,8 @@ class Batch:
             yield
             return
         with self._phases("dead_letters"):
-            letters(others, self._identity.batch_id)
+            with in_circumstances(replace(self._circumstances, of_refused=True, is_computed=True)):
+                letters(others, self._identity.batch_id)
             if unknown is not None and letters.last.skipped:
                 add_missing(letters.settings, collected(unknown), by=(ORDER, RAW))
         try:

@@ -30,6 +30,8 @@ from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
 _BATCH_ID = "streaming.sql.batchId"
 # Spark groups the jobs of a query under the id of its run.
 _JOB_GROUP = "spark.jobGroup.id"
+# The folder of a checkpoint with the state of the query's operators.
+_STATE = "state"
 _ADVICE = "use it as df.writeStream.foreachBatch(Sink(path)).option('checkpointLocation', ...).start()"
 # The name that Spark gives to the checkpoint of a query without a location.
 _TEMPORARY = re.compile(r"/temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
@@ -68,6 +70,25 @@ class Identifier:
         _require_kept(run.checkpoint)
         checkpoint = StreamingCheckpoint.of_session(session, run.checkpoint)
         return MicroBatch(query_id, run.run_id, batch_id, _fingerprint(checkpoint, batch_id))
+
+    def run(self, session: SparkSession) -> Run | None:
+        """What Spark knows of the run whose batch function is in this thread; None where it does not say."""
+        query_id = None if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID)
+        if query_id is not None:
+            with suppress(NotInStreamError):
+                return known_runs.of(session, query_id)
+        return None
+
+    def compute_skipped(self, batch: DataFrame) -> None:
+        """Compute a batch whose rows nobody needs, if its query keeps state.
+
+        Spark expects that each batch writes the state that the next one reads. Since Spark 4.1 it says so.
+        """
+        session = batch.sparkSession
+        run = self.run(session) if self._checkpoint is None else None
+        checkpoint = self._checkpoint if run is None else StreamingCheckpoint.of_session(session, run.checkpoint)
+        if checkpoint is None or checkpoint.has_state():
+            batch.write.format("noop").mode("overwrite").save()
 
     def _of_connect(self, session: SparkSession, batch_id: int) -> MicroBatch:
         if self._checkpoint is None:
@@ -156,18 +177,23 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a streaming query: the JVM's query object, the run's id and the checkpoint's location."""
+    """One run of a streaming query.
+
+    The JVM's query object, the run's id, the checkpoint's location, and the query's output mode, such as `complete`.
+    """
 
     query: Any
     run_id: str
     checkpoint: str
+    output_mode: str
 
 
 def run_of(session: SparkSession, query_id: str) -> Run:
     """The query's current run; see `java_query`. Raises NotInStreamError."""
     try:
         query = java_query(session, query_id)
-        return Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()))
+        mode = str(query.outputMode().toString()).lower()
+        return Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()), mode)
     except (Py4JError, PySparkException, AttributeError, TypeError) as error:
         raise NotInStreamError(
             f"cannot find the checkpoint of streaming query {query_id}: {error}",
@@ -248,6 +274,13 @@ class StreamingCheckpoint:
                 advice="pass the query's own checkpointLocation as checkpoint=, or restore the file",
             )
         return query_id
+
+    def has_state(self) -> bool:
+        """Whether the query keeps state, such as that of an aggregation.
+
+        Spark makes the state's folder before it calls the function for the first batch.
+        """
+        return _STATE in self._folders("")
 
     def has(self, name: str) -> bool:
         """Whether the file exists."""

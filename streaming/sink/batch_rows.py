@@ -37,7 +37,7 @@ from tidelog.streaming.executors.frame_files import DictionaryUse, write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.ruled_frame import only_in_spark
 from tidelog.streaming.executors.session import is_connect, is_local, parallelism
-from tidelog.streaming.executors.spark_upsert import SparkUpsert, newest_rows_of_frame
+from tidelog.streaming.executors.spark_upsert import MAX_KEYS, SparkUpsert, newest_rows_of_frame
 from tidelog.streaming.executors.tasks import delete_written
 from tidelog.streaming.sink.settings import APPEND, AUTO, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 
@@ -60,6 +60,8 @@ class _MostCollected:
 # other work.
 _LOCAL = _MostCollected(100_000, 16 * 2**20)
 _CLUSTER = _MostCollected(20_000, 4 * 2**20)
+# A batch that has this many times the rows of the one before is computed twice, if the driver cannot hold its keys.
+_GROWTH = 4
 # More than a file ever has. Spark takes the number as 64 bits, and the target size can be any.
 _MOST_ROWS = 2**31
 
@@ -118,6 +120,17 @@ class BatchRows(Protocol):
 
     def stage(self, transaction: Transaction) -> None:
         """Stage the rows; does nothing if there are none. Raises the errors of the transaction's methods."""
+
+
+def reads_twice(settings: SinkSettings, frame: DataFrame, choice: WriterChoice) -> bool:
+    """Whether Spark writes the frame as an upsert that reads it twice.
+
+    It counts the rows of a first batch, which can have any size, and looks at many rows once more to share their keys
+    out to its tasks.
+    """
+    if settings.mode != UPSERT or choice.choose(local=is_local(frame.sparkSession)) != SPARK:
+        return False
+    return choice.newest_rows is None or choice.newest_rows > MAX_KEYS // _GROWTH
 
 
 def rows_of_batch(
@@ -269,7 +282,6 @@ class FrameRows:
                 settings.delete_where,
                 other_keys=settings.other_keys,
                 order_by=_order_across(settings, writer.schema, configuration),
-                # Spark counts the first batch, which can have any size.
                 rows=self._choice.newest_rows or frame.count(),
             )
         staged = self._upsert.stage(state, writer)

@@ -41,7 +41,8 @@ def apart(
     Those are all rows of a key of which none is the newest, because an older one must not be taken for it. Rows that
     differ only in the columns `beside` are equal.
 
-    Within the block the batch is computed once. Raises SchemaMismatchError if the data lacks a column or has REASON.
+    The frame is read twice, so its rows must be kept somewhere: a row that is computed again can be another one, and
+    then it is in both parts, or in none. Raises SchemaMismatchError if the data lacks a column or has REASON.
     """
     if REASON in {name.lower() for name in frame.columns}:
         raise SchemaMismatchError(

@@ -34,7 +34,7 @@ from tidelog.log.format.actions import SetTransaction
 from tidelog.log.predicate import Literal, to_sql
 from tidelog.log.system import REAL_SYSTEM, logger, to_datetime
 from tidelog.streaming.jvm_reading.tables import read
-from tidelog.streaming.sink.batch import Circumstances, circumstances
+from tidelog.streaming.sink.batch import Circumstances, in_circumstances
 from tidelog.streaming.sink.dead_letters import REASON
 from tidelog.streaming.sink.ledger import Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
@@ -133,7 +133,9 @@ class Parking:
             }
         )
         parked = parked.withColumn(AT, F.timestamp_millis(AT))
-        self.sink(parked.where(F.col(TABLE).isin(list(reasons)) if reasons else F.lit(False)), batch.batch_id)  # noqa: FBT003
+        rows = parked.where(F.col(TABLE).isin(list(reasons)) if reasons else F.lit(False))  # noqa: FBT003 - a value
+        with in_circumstances(Circumstances(is_computed=True, of_refused=True)):
+            self.sink(rows, batch.batch_id)
         self._is_claimed = True
         new = set(reasons)
         if self.sink.last is not None and self.sink.last.skipped:
@@ -147,11 +149,8 @@ class Parking:
         They are never applied if the table has the batch.
         """
         sink = self._make(f"parked-{digest_63(f'{batch.query_id}/{name}'):x}")
-        token = circumstances.set(Circumstances(joins=True))
-        try:
+        with in_circumstances(Circumstances(joins=True, is_computed=True, of_refused=True)):
             sink(rows, batch.batch_id)
-        finally:
-            circumstances.reset(token)
         return sink.last is not None and not sink.last.skipped
 
     def _parked_of(self, batch: MicroBatch) -> set[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -29,9 +30,10 @@ from tidelog.log.errors import (
 )
 from tidelog.log.presentable import presentable
 from tidelog.log.system import REAL_SYSTEM, System, logger
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.session import QueryStoppedError, is_connect, stopped_quietly
 from tidelog.streaming.monitoring.batch_report import BatchReport
-from tidelog.streaming.sink.batch import Circumstances, circumstances, identifier_of
+from tidelog.streaming.sink.batch import Circumstances, identifier_of, in_circumstances
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.parking import (
     TABLE,
@@ -346,19 +348,26 @@ class Sinks:
     def _give(self, name: str, records: DataFrame, batch: MicroBatch, found: Circumstances) -> BatchReport:
         """Give one table its records, again after an error that can pass."""
         sink = self._open[name]
-        for attempt in range(1, self._attempts + 1):
-            try:
-                rows = records if self._rows is None else self._rows(records, name)
-                with _in(found):
-                    sink(rows, batch.batch_id)
-            except _ENDS_THE_STREAM:
-                raise
-            except _TRANSIENT:
-                if attempt == self._attempts:
+        # An attempt can give rows to the dead letters and then fail: the next one must not find them applicable.
+        keeps = self._rows is not None and _letters_of(sink) is not None and sink.settings.captured is None
+        found = replace(found, are_kept=self._rows is None or keeps, is_computed=True)
+        rows: DataFrame | None = None
+        with ExitStack() as once:
+            for attempt in range(1, self._attempts + 1):
+                try:
+                    if rows is None or not keeps:
+                        rows = records if self._rows is None else self._rows(records, name)
+                        rows = once.enter_context(computed_once(rows)) if keeps else rows
+                    with in_circumstances(found):
+                        sink(rows, batch.batch_id)
+                except _ENDS_THE_STREAM:
                     raise
-                self._system.sleep_s(_FIRST_PAUSE_S * 2 ** (attempt - 1))
-            else:
-                break
+                except _TRANSIENT:
+                    if attempt == self._attempts:
+                        raise
+                    self._system.sleep_s(_FIRST_PAUSE_S * 2 ** (attempt - 1))
+                else:
+                    break
         if sink.last is None:
             raise AssertionError(name)
         return sink.last
@@ -432,15 +441,6 @@ def _has_table(report: BatchReport) -> bool:
 def _inheriting(session: SparkSession, function: Callable[[str], None]) -> Callable[[str], None]:
     inheriting: Callable[..., Any] = inheritable_thread_target(session)(function)
     return inheriting
-
-
-@contextmanager
-def _in(found: Circumstances) -> Iterator[None]:
-    token = circumstances.set(found)
-    try:
-        yield
-    finally:
-        circumstances.reset(token)
 
 
 def _reason(error: Exception) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.support import lines, run
 from tests.log.faults import Deleting
-from tests.log.support import reopen
+from tests.log.support import START_MS, reopen
 from tidelog.cli.commands import vacuum as module
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
@@ -67,3 +69,15 @@ def test_without_a_listing(old: Table) -> None:
     result = run("vacuum", old.path, "--no-listing", "--json")
     assert (result.exit_code, json.loads(result.stdout)["listing"]) == (4, False)
     assert run("vacuum", old.path, "--json").exit_code == 0
+
+
+def test_a_streaming_checkpoint_is_kept_and_named(old: Table) -> None:
+    for name in ("metadata", "offsets/0"):
+        path = Path(old.path, "cp", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("v1")
+        os.utime(path, (START_MS / 1000 - 1, START_MS / 1000 - 1))
+    (report,) = lines(run("vacuum", old.path, "--dry-run", "--json"))
+    assert report["checkpoints"] == ["cp"]
+    result = run("vacuum", old.path)
+    assert "kept cp, which looks like the checkpoint of a streaming query" in result.stderr

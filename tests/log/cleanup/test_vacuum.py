@@ -255,3 +255,25 @@ def test_change_files_stay_while_their_version_is_retained(clock: Clock) -> None
     # The cut-off is day 6, so only the change file of day 10 is needed.
     report = vacuum(table)
     assert (report.files, report.change_files) == (("_change_data/c-0.parquet", "_change_data/c-5.parquet"), 2)
+
+
+@pytest.mark.parametrize("folder", ["cp", "a/b=1/cp", ""])
+@pytest.mark.parametrize("lacks", [None, "metadata", "offsets", "commits"])
+def test_a_streaming_checkpoint_is_left_and_reported(
+    table: Table, clock: Clock, folder: str, lacks: str | None
+) -> None:
+    names = ["metadata", "offsets/0", "commits/0", "sources/0/0", "state/0/0/1.delta"]
+    inside = [f"{folder}/{name}" if folder else name for name in names if name.split("/")[0] != lacks]
+    for path in inside:
+        put(table, clock, path, days_ago=18, content=b"v1")
+    other = [
+        put(table, clock, path, days_ago=18, content=b"v1") for path in ("other/metadata", "cp-2/offsets/x", "more/0")
+    ]
+    for dry_run in (True, False):
+        report = vacuum(table, dry_run=dry_run)
+        assert report.checkpoints == (folder or ".",)
+        assert set(other) <= set(report.files)
+        assert not set(inside) & set(report.files)
+    assert set(inside) <= {path for path, _ in table.store.walk()}
+    assert report.to_dict()["checkpoints"] == [folder or "."]
+    assert vacuum(table).files == ()

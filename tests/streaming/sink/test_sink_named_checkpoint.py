@@ -32,7 +32,7 @@ def no_internals(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark that keeps the query's checkpoint to itself."""
 
     def refuse(*_: object) -> Any:
-        raise AssertionError("asked Spark for the query")
+        raise NotInStreamError("this Spark lacks the internal call", advice="pass the checkpoint's location")
 
     monkeypatch.setattr(batch_identity.known_runs, "of", refuse)
 

@@ -1,0 +1,45 @@
+"""A snapshot that is read in parts does not go with a watermark: its files are not in the order of the rows' times."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+
+from tests.streaming.support import JVM_SOURCE, drain, feed
+from tidelog.log import Table
+from tidelog.streaming import Sink
+
+pytestmark = [pytest.mark.spark, JVM_SOURCE]
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAYS = (10, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, None), ({"maxFilesPerTrigger": 1}, "the query has a watermark"), ({"maxFilesPerTrigger": 3}, None)],
+)
+def test_no_row_is_dropped_as_late(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str | int], message: str | None
+) -> None:
+    events = Table.create(str(tmp_path / "events"), pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    for day in DAYS:
+        events.insert([{"at": START + dt.timedelta(days=day)}])
+    stream = feed(spark, events.path, initialSnapshot="true", **options).withWatermark("at", "1 hour")
+    days = stream.dropDuplicates(["at"]).select(F.dayofyear("at").alias("day"))
+    sink = Sink(str(tmp_path / "days"))
+    if message is None:
+        drain(days, sink, tmp_path / "cp")
+        assert sorted(Table.open(str(tmp_path / "days")).scan().to_arrow()["day"].to_pylist()) == [2, 6, 11]
+        return
+    with pytest.raises(StreamingQueryException, match=message):
+        drain(days, sink, tmp_path / "cp")
+    assert not (tmp_path / "days").exists()
+    # Without a watermark, parts lose nothing.
+    drain(feed(spark, events.path, initialSnapshot="true", **options), sink, tmp_path / "other")
+    assert Table.open(str(tmp_path / "days")).scan().count() == len(DAYS)

@@ -1,0 +1,259 @@
+"""A batch is computed once: its functions can be slow, cost money, or give another value each time."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+from pyspark.sql.types import LongType
+
+from tests.lanes import full
+from tests.streaming.support import BatchFunction, Input, drain
+from tidelog.log import Table
+from tidelog.log.errors import ConflictError, StoreUnavailableError
+from tidelog.streaming import Sink, Sinks, capture
+from tidelog.streaming import table as spark_table
+from tidelog.streaming.executors import spark_upsert
+from tidelog.streaming.executors.computed_once import computed_once
+from tidelog.streaming.sink import batch_rows
+
+pytestmark = pytest.mark.spark
+
+Calls = Accumulator[int]
+_OFTEN_NULL = 0.3
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+@pytest.fixture
+def calls(spark: SparkSession) -> Calls:
+    return spark.sparkContext.accumulator(0)
+
+
+def counted(frame: DataFrame, calls: Calls) -> DataFrame:
+    """The frame with a column `k`, equal to `n`, whose function counts its calls."""
+
+    def key(n: int) -> int:
+        calls.add(1)
+        return n
+
+    return frame.withColumn("k", F.udf(key, LongType(), useArrow=False).asNondeterministic()("n"))
+
+
+def upsert(**more: Any) -> dict[str, Any]:
+    return {"mode": "upsert", "keys": ["k"], **more}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "has_letters"),
+    [
+        ({}, False),
+        (upsert(), False),
+        (upsert(), True),
+        *full(
+            ({"schema_evolution": True}, False),
+            ({"mode": "overwrite-partitions", "partition_by": ["k"]}, False),
+            ({"partition_by": ["k"]}, False),
+            (upsert(order_by="n"), False),
+            (upsert(order_by="n", delete_where="n % 3 = 0"), True),
+            (upsert(columns="partial"), False),
+            (upsert(columns="partial"), True),
+            (upsert(schema_evolution=True, partition_by=["n"]), True),
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("writer", ["auto", *full(("driver",), ("spark",))])
+def test_each_row_of_each_batch_is_computed_once(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    calls: Calls,
+    writer: str,
+    arguments: dict[str, Any],
+    *,
+    has_letters: bool,
+) -> None:
+    if writer == "spark" and "columns" in arguments:
+        pytest.skip("the driver writes these")
+    letters = Sink(str(tmp_path / "dead"), name="dead", writer=writer) if has_letters else None
+    sink = Sink(str(tmp_path / "table"), writer=writer, dead_letters=letters, **arguments)
+    drain(counted(source.put(3).stream(spark), calls), sink, tmp_path / "cp")
+    assert calls.value == source.count * 10
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("order", [(), ("n",)])
+def test_a_batch_with_more_keys_than_the_driver_holds_is_computed_once(
+    spark: SparkSession, source: Input, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch, order: list[str]
+) -> None:
+    monkeypatch.setattr(spark_upsert, "MAX_KEYS", 8)
+    monkeypatch.setattr(batch_rows, "MAX_KEYS", 8)
+    sink = Sink(str(tmp_path / "table"), writer="spark", **upsert(order_by=order))
+    drain(counted(source.put(3).stream(spark), calls), sink, tmp_path / "cp")
+    assert calls.value == source.count * 10
+    assert numbers_of(tmp_path / "table") == Counter(source.numbers)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("arguments", "computed"), [({}, 2), (upsert(), 1)], ids=str)
+def test_a_batch_that_lost_a_race_comes_from_one_computation(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    computed: int,
+) -> None:
+    """It is computed again unless it was kept anyway; then none of its rows is of the first time."""
+    stage = batch_rows.FrameRows.stage
+    attempts: list[int] = []
+
+    def failing_once(self: batch_rows.FrameRows, transaction: Any) -> None:
+        stage(self, transaction)
+        attempts.append(1)
+        if len(attempts) == 1:
+            transaction.abort()
+            raise ConflictError("another writer was first")
+
+    monkeypatch.setattr(batch_rows.FrameRows, "stage", failing_once)
+    frame = counted(source.put().stream(spark), calls).withColumn("call", F.expr("uuid()"))
+    drain(frame, Sink(str(tmp_path / "table"), writer="spark", **arguments), tmp_path / "cp")
+    assert calls.value == computed * 10
+    assert numbers_of(tmp_path / "table") == Counter(source.numbers)
+
+
+def test_other_ways_compute_their_data_once(
+    spark: SparkSession, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, pa.schema([("n", pa.int64()), ("k", pa.int64())])).insert([{"n": 1, "k": 1}])
+    table = spark_table(spark, path)
+    data = counted(spark.range(20).withColumnRenamed("id", "n"), calls)
+
+    def by_range(frame: DataFrame) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(spark_upsert, "MAX_KEYS", 2)
+            table.upsert(frame, keys=["k"])
+
+    ways: list[Callable[[DataFrame], object]] = [
+        lambda frame: table.upsert(frame, keys=["k"]),
+        lambda frame: table.upsert(frame, keys=["k"], order_by="n"),
+        by_range,
+        lambda frame: table.upsert(frame, keys=["k"], columns="partial"),
+        table.overwrite,
+        lambda frame: frame.write.format("tidelog").mode("append").save(path),
+    ]
+    for number, way in enumerate(ways, 1):
+        way(data)
+        assert calls.value == number * 20
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+def test_rows_that_are_kept_go_with_the_block(spark: SparkSession, calls: Calls) -> None:
+    with computed_once(counted(spark.range(20).withColumnRenamed("id", "n"), calls)) as kept:
+        assert (kept.count(), kept.where("n > 10").count()) == (20, 9)
+        assert len(spark.sparkContext._jsc.getPersistentRDDs()) == 1
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+    assert calls.value == 20
+    with pytest.raises((PySparkException, Py4JError)):  # not computed again, which could give other rows
+        kept.collect()
+
+
+# --- functions that give another value each time ----------------------------------------------------------------------
+
+
+def numbers_of(path: Path) -> Counter[int]:
+    table = Table.open(str(path))
+    if "_raw" not in table.schema.names:
+        return Counter(table.scan(columns=["n"]).to_arrow()["n"].to_pylist())
+    return Counter(json.loads(raw)["after"]["n"] for raw in table.scan(columns=["_raw"]).to_arrow()["_raw"].to_pylist())
+
+
+def by_chance(n: int) -> int | None:
+    """A key of its own, one that another row can have too, or none."""
+    dice = random.SystemRandom().random()
+    return None if dice < _OFTEN_NULL else n if dice < 2 * _OFTEN_NULL else -1 - n // 2
+
+
+def as_json(key: int | None, n: int) -> str:
+    # The order of change records has no ties: here a key is of one row only, or null.
+    shown = "null" if key is None else n
+    source = f'{{"connector": "postgresql", "lsn": {n + 1}, "ts_ms": 1, "snapshot": "false"}}'
+    return f'{{"op": "c", "before": null, "after": {{"k": {shown}, "n": {n}}}, "ts_ms": 1, "source": {source}}}'
+
+
+def of_sink(folder: Path, writer: str) -> BatchFunction:
+    dead = Sink(str(folder / "dead"), name="dead", writer=writer)
+    return Sink(str(folder / "table"), writer=writer, dead_letters=dead, **upsert())
+
+
+def of_sinks(folder: Path, writer: str) -> BatchFunction:
+    """With a function for the rows, and a store that fails once the dead letters are there."""
+    failures = {"left": 1}
+
+    def make(_: str) -> Sink:
+        sink: Any = of_sink(folder, writer)
+        commit = sink._parts.target.begin
+
+        def failing_once() -> Any:
+            if (folder / "dead").exists() and failures["left"]:
+                failures["left"] -= 1
+                raise StoreUnavailableError("the store is away")
+            return commit()
+
+        sink._parts.target.begin = failing_once
+        return sink  # type: ignore[no-any-return]
+
+    key = F.udf(by_chance, LongType(), useArrow=False).asNondeterministic()
+    return Sinks(
+        make, parked=str(folder / "parked"), by=F.lit("t"), rows=lambda rows, _: rows.withColumn("k", key("n"))
+    )
+
+
+def of_capture(folder: Path, writer: str) -> BatchFunction:
+    sink = capture.sink(str(folder / "table"), keys=["k"], dead_letters=str(folder / "dead"), writer=writer)
+    record = F.udf(as_json, useArrow=False).asNondeterministic()
+
+    def apply(batch: DataFrame, number: int) -> None:
+        records = batch.select(record("k", "n").alias("value"), F.lit(0).alias("partition"), F.col("n").alias("offset"))
+        sink(capture.debezium(records, schema="k long, n long", keys=["k"]), number)
+
+    return apply
+
+
+@pytest.mark.parametrize("rows", [200, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("writer", ["driver", *full(("spark",))])
+@pytest.mark.parametrize("way", [of_sink, *full((of_sinks,), (of_capture,))])
+def test_no_row_is_lost_or_doubled_by_a_function_that_is_not_deterministic(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    way: Callable[[Path, str], BatchFunction],
+    writer: str,
+    rows: int,
+) -> None:
+    """Each row is in the table or among the dead letters."""
+    for start in (0, rows):
+        source.put_table(pa.table({"n": pa.array(range(start, start + rows), pa.int64())}))
+    key = F.udf(by_chance, LongType(), useArrow=False).asNondeterministic()
+    drain(source.stream(spark).withColumn("k", key("n")), way(tmp_path, writer), tmp_path / "cp")
+    alive = numbers_of(tmp_path / "table")
+    dead = numbers_of(tmp_path / "dead")
+    assert alive + dead == Counter(range(2 * rows))
