@@ -127,7 +127,7 @@ class Canal:
 
 
 def _beside(body: Mapping[str, Any], count: int) -> Mapping[str, Any]:
-    """What a message says beside its rows, for each of them: only what it is read by, if all of it would be too much."""
+    """What a message says beside its rows, for each of them; if that is too much, only what it is read by."""
     beside = {name: value for name, value in body.items() if name not in ("data", "old")}
     if len(as_json(beside)) * count <= _MOST_BESIDE:
         return beside

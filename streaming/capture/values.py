@@ -220,6 +220,8 @@ def _bounded(number: Decimal) -> Decimal:
     """The number, if it can be written without an exponent in MOST_DIGITS."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
+    if not number and exponent > 0:
+        return Decimal(0)
     if max(len(digits) + max(exponent, 0), -exponent) > MOST_DIGITS:
         raise MisfitError
     return number

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -275,7 +276,7 @@ def places(value: Any) -> Iterator[Callable[[Any], None]]:
     """For each part of a value what puts another in its place."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in list(entries):
-        yield lambda other, name=name: value.__setitem__(name, other)
+        yield partial(value.__setitem__, name)
         yield from places(part)
 
 
@@ -375,12 +376,14 @@ def _number(chance: random.Random) -> str:
     return text
 
 
+def _read_numbers(column: str, texts: Sequence[str]) -> dict[int, dict[str, Any]]:
+    rows = (f'{{"id":{place},"{column}":{text}}}' for place, text in enumerate(texts))
+    return {line["id"]: line for line in read(*(f'{{"op":"c","after":{row},{_SOURCE}}}'.encode() for row in rows))}
+
+
 def _numbers_are_exact(chance: random.Random, count: int) -> None:
     texts = [_number(chance) for _ in range(count)]
-    found = {
-        name: {line["id"]: line for line in read(*(f'{{"op":"c","after":{{"id":{place},"{name}":{text}}},{_SOURCE}}}'.encode() for place, text in enumerate(texts)))}
-        for name in ("n", "price", "ratio")
-    }  # fmt: skip
+    found = {name: _read_numbers(name, texts) for name in ("n", "price", "ratio")}
     for place, text in enumerate(texts):
         number = json.loads(text, parse_float=Decimal, parse_int=Decimal)
         is_small = number.adjusted() < 50 if number else True
