@@ -338,7 +338,7 @@ def _fuzz(form: str, chance: random.Random, records: int) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_random_records_are_rows_or_dead_letters(form: str) -> None:
-    _fuzz(form, random.Random(seed()), 200)
+    _fuzz(form, random.Random(seed()), 100)
 
 
 @pytest.mark.nightly
@@ -355,7 +355,7 @@ def _changed_recordings(chance: random.Random, count: int) -> None:
 
 
 def test_changed_recordings_are_rows_or_dead_letters() -> None:
-    _changed_recordings(random.Random(seed()), 100)
+    _changed_recordings(random.Random(seed()), 60)
 
 
 @pytest.mark.nightly
