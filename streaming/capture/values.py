@@ -217,14 +217,12 @@ def number_of(text: str) -> Decimal:
 
 
 def _bounded(number: Decimal) -> Decimal:
-    """The number, if it can be written without an exponent in MOST_DIGITS."""
-    _, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    if not number and exponent > 0:
-        return Decimal(0)
-    if max(len(digits) + max(exponent, 0), -exponent) > MOST_DIGITS:
+    """The number, if its first digit is less than MOST_DIGITS away from its point."""
+    if abs(number.adjusted()) < MOST_DIGITS:
+        return number
+    if number:
         raise MisfitError
-    return number
+    return Decimal(0)
 
 
 def _booleans(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these

@@ -97,7 +97,7 @@ def test_columns_that_differ_in_case_alone_are_refused(spark: SparkSession) -> N
 @pytest.mark.parametrize("form", full_but(["maxwell"], ["maxwell", "canal"]))
 def test_other_formats_rename_as_well(spark: SparkSession, form: str) -> None:
     row = {"key": "1", "_op": "x"}
-    more = {"type": "update", "position": "m.000001:5", "data": row, "old": {"key": "2"}}
+    more: dict[str, Any] = {"type": "update", "position": "m.000001:5", "data": row, "old": {"key": "2"}}
     if form == "canal":
         more = {"type": "UPDATE", "isDdl": False, "data": [row], "old": [{"key": "2"}]}
     frame = records(spark, more)
