@@ -38,6 +38,7 @@ _OTHER_NAMES = {
 }
 _ADVICE = 'write columns such as "id bigint, name string"'
 _MAX_PRECISION = 38
+_MOST_DIGITS = 9
 # Spark's decimal without a precision.
 _PLAIN_DECIMAL = (10, 0)
 
@@ -159,7 +160,8 @@ class _Reader:
     def _number(self) -> int:
         if not self.next.isdecimal():
             raise self.unexpected("a whole number")
-        return int(self._word("a whole number"))
+        word = self._word("a whole number")
+        return int(word) if len(word) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
     def _take(self, token: str) -> None:
         if self.next.lower() != token:

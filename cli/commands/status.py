@@ -265,7 +265,7 @@ def fetch_status(url: str) -> Mapping[str, Any]:
     try:
         with urllib.request.urlopen(place, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http only, see above
             found = json.loads(answer.read(_MAX_BYTES))
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise RetryableError(
             f"no daemon answers at {place}: {reason}", advice="check the address, and that the daemon has --listen"

@@ -35,6 +35,13 @@ _SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "logging": {"format": LOG_FORMATS, "level": LOG_LEVELS},
 }
 
+# No key of a file has as many parts, and no value is nested as deep. Storage options may be nested.
+_MOST_PARTS = _DEEPEST = 32
+_FLAT = "write sections in brackets, and below each its keys, as the reference shows"
+_LONGEST_SHOWN, _LONGEST_LINE = 100, 2_000
+# A key with more parts than that, outside of texts and comments.
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\]|\\.?)*+(?:"|$)|'[^']*+(?:'|$))"""
+_DOTTED = re.compile(rf"(?P<key>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_MOST_PARTS},}})|{_PART}|#.*|.")
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A path of the machine that is neither absolute, nor below a home, nor a URL.
@@ -114,6 +121,7 @@ class _Reader:
         self._path = path
 
     def file(self) -> DaemonFile:
+        self._require_flat_keys()
         try:
             found = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
@@ -121,13 +129,13 @@ class _Reader:
             message = f"the configuration file {self._path} is not valid TOML: {error}"
             raise ConfigurationError(message, advice="see https://toml.io") from None
         except RecursionError:
-            message = f"the configuration file {self._path} is nested too deeply"
-            raise ConfigurationError(message, advice="see https://toml.io") from None
+            message = f"the configuration file {self._path} is nested too deeply{_near(self._text)}"
+            raise ConfigurationError(message, advice=_FLAT) from None
         except ValueError:  # of Python, for a number of thousands of digits
             message = f"the configuration file {self._path} has a whole number of more than 64 bits"
             raise ConfigurationError(message, advice="give a smaller number") from None
-        self._require_numbers(found, ())
         self._require_known(found, tuple(_SECTIONS), ())
+        self._require_numbers(found, ())
         entries = found.get("tables", [])
         if not isinstance(entries, list):
             self._fail(("tables",), "is not a list of tables", "begin each with [[tables]], in two brackets")
@@ -138,6 +146,18 @@ class _Reader:
             listen=self._listen(http["listen"]) if "listen" in http else None,
             **{f"log_{name}": value for name, value in logging.items()},
         )
+
+    def _require_flat_keys(self) -> None:
+        """Check that no key has many parts: reading one takes a time that grows with their square."""
+        for number, line in enumerate(self._text.splitlines(), 1):
+            if line.count(".") < _MOST_PARTS:
+                continue
+            for found in _DOTTED.finditer(line):
+                if found["key"]:
+                    message = (
+                        f"{self._path}, line {number}: {brief_text(found['key'])} has more than {_MOST_PARTS} parts"
+                    )
+                    raise ConfigurationError(message, advice=_FLAT)
 
     def _section(self, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         section = found.get(name, {})
@@ -193,6 +213,8 @@ class _Reader:
 
     def _require_numbers(self, value: Any, key: tuple[str | int, ...]) -> None:
         """Check that whole numbers are those of TOML, which have 64 bits; longer ones may not even be shown."""
+        if len(key) > _DEEPEST:
+            self._fail(key, f"is nested more than {_DEEPEST} deep", _FLAT)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             self._fail(key, "is a whole number of more than 64 bits", "give a smaller number")
         nested = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
@@ -248,8 +270,21 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 def _dotted(key: tuple[str | int, ...]) -> str:
     """A key as people write it: `tables[0].path`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{brief_text(part)}" for part in key)
     return "".join(parts).removeprefix(".")
+
+
+def brief_text(text: str) -> str:
+    """A part of a file, or the start of a long one."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _near(text: str) -> str:
+    """The line and the key with the most brackets, which a text that is nested too deeply has."""
+    lines = text.splitlines()
+    number, line = max(enumerate(lines, 1), key=lambda each: each[1].count("[") + each[1].count("{"))
+    found = _ENTRY.match(line[:_LONGEST_LINE])
+    return f", line {number}: {brief_text(found[1])}" if found else f", line {number}"
 
 
 def keys_of_a_file() -> Iterator[str]:
@@ -308,7 +343,7 @@ def _keys(text: str) -> Iterator[tuple[int, tuple[str | int, ...]]]:
     section: tuple[str | int, ...] = ()
     counts: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
-        header, entry = _HEADER.match(line), _ENTRY.match(line)
+        header, entry = _HEADER.match(line[:_LONGEST_LINE]), _ENTRY.match(line[:_LONGEST_LINE])
         if header:
             first, *rest = _parts(header[2])
             if header[1] == "[[":

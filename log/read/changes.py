@@ -36,8 +36,9 @@ def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
     own = [pa.field(COMMIT_VERSION, pa.int64()), pa.field(COMMIT_TIMESTAMP, TIMESTAMP)]
     if mode != "append":
         own.insert(0, pa.field(CHANGE_TYPE, pa.string()))
+    known = {name.lower() for name in table_schema.names}
     for field in own:
-        if field.name in table_schema.names:
+        if field.name in known:
             raise ConfigurationError(
                 f"the table has a column {field.name!r}, a name that the change feed uses for its own column",
                 advice="rename the column",

@@ -69,7 +69,7 @@ def _value(name: str, value: Any) -> Any:
             return float(value) if "." in value else int(value)
         if value.lstrip()[:1] in {"{", "["}:
             return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         # `from None`, because the cause's text would show the value.
         raise ConfigurationError(
             f"the storage option {name!r} is not {'a number' if name in _NUMBERS else 'valid JSON'}",

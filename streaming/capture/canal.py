@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from tidelog.streaming.capture.changes import RowChange, unread
 from tidelog.streaming.capture.order import BY_OFFSET, BY_TIME, number_text, order_text, require_epoch
-from tidelog.streaming.capture.schemas import Schema, rows_of_texts
+from tidelog.streaming.capture.schemas import Rename, Schema, rows_of_texts
 from tidelog.streaming.capture.values import (
     AS_TEXT,
     LATIN1,
@@ -25,10 +25,12 @@ from tidelog.streaming.sink.control import DELETES, TRUNCATES, UPSERTS
 
 _ORDERS = (BY_OFFSET, BY_TIME)
 _UPDATE, _TRUNCATE = "UPDATE", "TRUNCATE"
+# What is kept beside each row of a message if all of it, as often as there are rows, has more than so many characters.
+_READ_BY, _MOST_BESIDE, _LONGEST_BESIDE = ("type", "database", "table", "es", "ts", "id", "gtid", "isDdl"), 2**24, 100
 _OPERATIONS = {"INSERT": UPSERTS, _UPDATE: UPSERTS, "DELETE": DELETES}
 
 
-def canal(
+def canal(  # noqa: PLR0913 - the public signature
     frame: DataFrame,
     *,
     schema: Schema,
@@ -38,6 +40,7 @@ def canal(
     epoch: int = 0,
     binaries: str = LATIN1,
     zone: str | None = None,
+    rename: Rename | None = None,
 ) -> DataFrame:
     """Canal's change records, its flat messages in JSON, as rows for the sink of `capture.sink`.
 
@@ -53,6 +56,7 @@ def canal(
         epoch: From 0 to 255; records of a higher one are newer than all of a lower one.
         binaries: How bytes are written: `latin1`, `base64`, or `hex`.
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
+        rename: The columns of the records that have another name in the rows; see `debezium`.
 
     Returns:
         A row for each change; see `debezium`.
@@ -63,7 +67,7 @@ def canal(
     require_epoch(epoch)
     require_option("order", order, _ORDERS)
     encoding = Encoding(AS_TEXT, binaries, MICROS, {}, zone)
-    return rows_of_texts(frame, value, schema, keys, encoding, lambda names: Canal(names, order, epoch))
+    return rows_of_texts(frame, value, schema, keys, rename, encoding, lambda names: Canal(names, order, epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Canal:
         except MisfitError:
             return unread(f"the record has no {self.order}")
         number = body.get("gtid") or None
+        beside = _beside(body, len(rows)) if len(rows) > 1 else None
         changes = [
             RowChange(
                 TRUNCATES if is_schema_change else _OPERATIONS[kind],
@@ -100,7 +105,7 @@ class Canal:
                 None if number is None else str(number),
                 None,
                 declared,
-                raw=_part(body, place) if len(rows) > 1 else None,
+                raw=None if beside is None else _part(beside, body, place),
             )
             for place, (row, order) in enumerate(zip(rows, orders, strict=True))
         ]
@@ -121,8 +126,16 @@ class Canal:
         return order_text(self.epoch, major, minor, offset, is_change=True)
 
 
-def _part(body: Mapping[str, Any], place: int) -> bytes:
+def _beside(body: Mapping[str, Any], count: int) -> Mapping[str, Any]:
+    """What a message says beside its rows, for each of them; if that is too much, only what it is read by."""
+    beside = {name: value for name, value in body.items() if name not in ("data", "old")}
+    if len(as_json(beside)) * count <= _MOST_BESIDE:
+        return beside
+    return {name: beside[name] for name in _READ_BY if name in beside and len(as_json(beside[name])) <= _LONGEST_BESIDE}
+
+
+def _part(beside: Mapping[str, Any], body: Mapping[str, Any], place: int) -> bytes:
     """A message with one of its rows: whole ones, one for each of many rows, could be too much for the memory."""
     old = body.get("old")
     part = {"old": [old[place]]} if isinstance(old, list) and place < len(old) else {}
-    return as_json({**body, "data": [body["data"][place]], **part}).encode()
+    return as_json({**beside, "data": [body["data"][place]], **part}).encode()

@@ -13,13 +13,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
@@ -34,16 +32,20 @@ from pyspark.sql.types import (
 
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming import spark_versions
+from tidelog.streaming.capture.declared import SchemaError, parsed
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     MICROS,
+    MOST_SCALE,
+    UNREADABLE,
+    Digits,
     Encoding,
     Meaning,
     MisfitError,
     Reader,
     as_json,
-    from_json,
     reader_of,
+    unscaled_of,
     value_shown,
 )
 from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
@@ -68,6 +70,14 @@ _CONTROL = StructType(
 _MISSING = object()
 # Those that a decimal in a variant can have.
 _MOST_DIGITS = 38
+# A longer number is refused by Spark's parser of JSON.
+_LONGEST_NUMBER = 1000
+# What the name of a column ends with while its JSON and its variant are both there.
+_PARSED = "\0parsed"
+# Of a whole number by the scale of its column.
+_FACTORS = frozenset(10**scale for scale in range(MOST_SCALE + 1))
+# So many bytes of records are put together at most: a batch of Arrow's has at most 2 GiB in a column.
+_AT_ONCE = 64 * 2**20
 
 
 class RowChange(NamedTuple):
@@ -105,40 +115,11 @@ class RecordFormat(Protocol):
         """The changes in the body of a record, without its schema; none if it is not about a row."""
 
 
-class _Wrapped(msgspec.Struct):
-    """A record with its schema, neither of them decoded."""
-
-    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_WRAPPED = msgspec.json.Decoder(_Wrapped)
-
-
-@lru_cache(maxsize=64)
-def declared_columns(schema: bytes) -> Mapping[str, Meaning]:
-    """The types that a record's schema gives the columns of `after`, or all of its fields if it has no `after`."""
-    whole = from_json(schema)
-    fields = whole.get("fields") if isinstance(whole, dict) else None
-    for of in fields or ():
-        if isinstance(of, dict) and of.get("field") == "after":
-            return {str(part.get("field")): part for part in of.get("fields") or ()}
-    return {}
-
-
-def parsed(content: bytes) -> tuple[Any, Mapping[str, Meaning] | None]:
-    """A record without its schema, and what the schema says. Raises ValueError if it is not JSON."""
-    try:
-        wrapped = _WRAPPED.decode(content)
-    except msgspec.ValidationError:
-        return from_json(content), None
-    if isinstance(wrapped.schema, msgspec.Raw) and isinstance(wrapped.payload, msgspec.Raw):
-        return from_json(bytes(wrapped.payload)), declared_columns(bytes(wrapped.schema))
-    return from_json(content), None
-
-
 class _Column(NamedTuple):
+    """A column of the rows, and how it is read; `source` is its name in the records."""
+
     name: str
+    source: str
     nullable: bool
     is_key: bool
     unit: str
@@ -148,20 +129,23 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The schema and the key of the rows, and how the records are written."""
+    """The schema and the key of the rows, and how the records are written.
+
+    `sources` are the names that columns have in the records, if these are others.
+    """
 
     schema: StructType
     keys: Sequence[str]
     encoding: Encoding
     format: RecordFormat
     placeholder: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, frame: DataFrame, value: str) -> DataFrame:
         """A row for each change of the records in a frame, with the columns of the schema and of the sink."""
         variants = [of.name for of in self.schema if isinstance(of.dataType, VariantType)]
         rows = records_of(frame, value).mapInArrow(self.batches(), self._decoded)
-        # The tasks have made sure that it is JSON.
-        return rows.withColumns({name: F.parse_json(quoted(name)) for name in variants}) if variants else rows
+        return _with_variants(rows, variants, self._decoded.names) if variants else rows
 
     def batches(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """The function for Spark's tasks."""
@@ -187,8 +171,30 @@ class ChangeRows:
             name, is_variant = of.name, isinstance(of.dataType, VariantType)
             read = _variant if is_variant else reader_of(name, types.field(place).type, self.encoding)
             unit = self.encoding.units.get(name, self.encoding.unit)
-            found.append(_Column(name, of.nullable, name in self.keys, unit, of.dataType.simpleString(), read))
+            source, kind = self.sources.get(name, name), of.dataType.simpleString()
+            found.append(_Column(name, source, of.nullable, name in self.keys, unit, kind, read))
         return found
+
+
+def _with_variants(rows: DataFrame, variants: Sequence[str], names: Sequence[str]) -> DataFrame:
+    """The rows, whose JSON in these columns becomes variants. The tasks have made sure that it is JSON.
+
+    Spark has limits on the size of a variant: a record that passes them is a dead letter.
+    """
+    parsed = {f"{name}{_PARSED}": F.try_parse_json(quoted(name)) for name in variants}
+    reason = F.col(REASON)
+    for name in variants:
+        is_too_large = F.col(quoted(name)).isNotNull() & F.col(quoted(f"{name}{_PARSED}")).isNull()
+        reason = F.coalesce(reason, F.when(is_too_large, F.lit(f"the column {name}: the JSON does not fit a variant")))
+    columns = [
+        F.col(quoted(f"{name}{_PARSED}")).alias(name)
+        if name in variants
+        else reason.alias(name)
+        if name == REASON
+        else F.col(quoted(name))
+        for name in names
+    ]
+    return rows.withColumns(parsed).select(*columns)
 
 
 def _variant(value: Any, meaning: Meaning, unit: str) -> str:  # noqa: ARG001 - as all readers
@@ -209,6 +215,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> None:
 
 def _exact(number: str) -> None:
     """Raise MisfitError for a number that a variant does not hold with all of its digits."""
+    if len(number) > _LONGEST_NUMBER:
+        raise MisfitError
     whole, _, fraction = number.lstrip("-").partition(".")
     is_decimal = (whole + fraction).isdecimal() and len(fraction) <= _MOST_DIGITS
     if is_decimal and len((whole + fraction).lstrip("0")) <= _MOST_DIGITS:
@@ -261,7 +269,7 @@ class _Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = _Builder(self.rows, self.types)
         for batch in batches:
-            yield builder.built(batch)
+            yield from builder.built(batch)
 
 
 class _Builder:
@@ -269,25 +277,75 @@ class _Builder:
         self._format = rows.format
         self._types = types
         self._columns = rows.columns(types)
-        texts, lists, maps = _placeholders(rows.placeholder)
-        self._texts, self._lists, self._maps = texts, lists, maps
+        self._is_left_out = _left_out(rows.placeholder)
         self._has_old_key = OLD_KEY in types.names
         self._previous: RowChange | None = None
 
-    def built(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of some records."""
-        columns: list[list[Any]] = [[] for _ in self._types]
+    def built(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of some records, in one batch unless they are large."""
+        columns, size = self._none(), 0
         for content, offset, old_key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            for change in self._changes(content, offset):
-                self._add(columns, change, content, old_key)
-                self._previous = change
+            size += self._record(columns, content, offset, old_key)
+            if size > _AT_ONCE:
+                yield self._batch(columns)
+                columns, size = self._none(), 0
+        yield self._batch(columns)
+
+    def _none(self) -> list[list[Any]]:
+        return [[] for _ in self._types]
+
+    def _record(self, columns: list[list[Any]], content: bytes, offset: int | None, old_key: bytes | None) -> int:
+        """Add the rows of a record, and return the size of what they have of it.
+
+        Whatever a record raises, it alone is a dead letter: the stream would be stopped by it for ever.
+        """
+        begin, previous = len(columns[-1]), self._previous
+        try:
+            return self._rows(columns, self._changes(content, offset), content, old_key)
+        except Exception as error:  # noqa: BLE001 - see above
+            for values in columns:
+                del values[begin:]
+            self._previous = previous
+            return self._rows(columns, unread(f"the record cannot be read: {shown(error)}"), content, None)
+
+    def _rows(
+        self, columns: list[list[Any]], changes: Iterable[RowChange], content: bytes, old_key: bytes | None
+    ) -> int:
+        size = 0
+        for change in changes:
+            self._add(columns, change, content, old_key)
+            self._previous = change
+            size += len(change.raw or content)
+        return size
+
+    def _batch(self, columns: list[list[Any]]) -> pa.RecordBatch:
+        try:
+            return self._of_types(columns)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            pass
+        for row in range(len(columns[-1])):
+            try:
+                self._of_types([values[row : row + 1] for values in columns])
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                self._give_up(columns, row, f"the record cannot be read: {shown(error)}")
+        return self._of_types(columns)
+
+    def _of_types(self, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         arrays = [pa.array(values, of.type) for values, of in zip(columns, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
+
+    def _give_up(self, columns: Sequence[list[Any]], row: int, reason: str) -> None:
+        """Make a dead letter of a row."""
+        for values, of in zip(columns, self._types, strict=True):
+            if of.name != RAW:
+                values[row] = {REASON: reason, UNCHANGED: []}.get(of.name)
 
     def _changes(self, content: bytes, offset: int | None) -> Iterable[RowChange]:
         try:
             body, declared = parsed(content)
-        except (ValueError, RecursionError) as error:
+        except SchemaError as error:
+            return unread(f"the record's schema cannot be read: {error}")
+        except UNREADABLE as error:
             return unread(f"the record is not JSON: {error}")
         return self._format.changes(body, declared, offset)
 
@@ -296,9 +354,9 @@ class _Builder:
         for values, column in zip(columns, self._columns, strict=False):
             found = None
             if change.op == UPSERTS or (change.op == DELETES and column.is_key):
-                value = change.data.get(column.name, _MISSING)
+                value = change.data.get(column.source, _MISSING)
                 if change.op == UPSERTS and not column.is_key and self._is_left_out(value):
-                    value = _MISSING if change.before is None else change.before.get(column.name, _MISSING)
+                    value = _MISSING if change.before is None else change.before.get(column.source, _MISSING)
                     if value is _MISSING or value is None or self._is_left_out(value):
                         unchanged.append(column.name)
                         values.append(None)
@@ -321,14 +379,14 @@ class _Builder:
         """
         previous, gone = self._previous, change.old_key
         if gone is None and header is not None:
-            with suppress(ValueError, RecursionError):
+            with suppress(*UNREADABLE):
                 gone, _ = parsed(header)
         elif gone is None and previous is not None and previous.op == DELETES:
             gone = previous.data if change.event is not None and change.event == previous.event else None
         if not isinstance(gone, dict):
             return None
         try:
-            return {of.name: self._read(of, change, gone.get(of.name)) for of in self._columns if of.is_key}
+            return {of.name: self._read(of, change, gone.get(of.source)) for of in self._columns if of.is_key}
         except MisfitError:
             return None
 
@@ -340,28 +398,58 @@ class _Builder:
                 state = "null" if value is None else "missing"
                 raise MisfitError(f"the column {column.name}, which {kind}, is {state}")
             return None
-        meaning = None if change.declared is None else change.declared.get(column.name)
+        meaning = None if change.declared is None else change.declared.get(column.source)
         unit = change.unit if column.unit == ADAPTIVE else column.unit
         try:
             return column.read(value, meaning, unit)
-        except (MisfitError, ValueError, ArithmeticError, AttributeError, TypeError) as error:
+        except Exception as error:  # whatever a value raises, it is one that the column does not have
             text = f"the column {column.name}: {value_shown(value)} does not fit {column.kind} exactly"
             raise MisfitError(text) from error
 
-    def _is_left_out(self, value: Any) -> bool:
-        """Whether the source says that it left a value out."""
-        if type(value) is str:
-            return value in self._texts
-        if type(value) is list:
-            return value in self._lists
-        return type(value) is dict and value in self._maps
+
+def shown(error: Exception) -> str:
+    """An error, short enough for a reason."""
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def _placeholders(text: str) -> tuple[set[str], list[list[Any]], list[dict[str, str]]]:
-    """How Debezium writes that it left out a value: as a text, bytes, and in lists of these, numbers and UUIDs."""
+def _left_out(text: str) -> Callable[[Any], bool]:
+    """Whether a value says that the source left one out, for the text by which Debezium says so.
+
+    It writes the text, or its bytes; in a list it writes one of these, or the UUID of the text. In a list of numbers it
+    writes each byte of the text as a number, in whichever way the element's type has numbers.
+    """
     if not text:
-        return set(), [], []
+        return lambda value: False  # noqa: ARG005 - any value
     content = text.encode()
     coded = base64.b64encode(content).decode()
-    uuid = UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3)
-    return {text, coded, f'{{"{text}":"{text}"}}'}, [[text], [coded], [str(uuid)], list(content)], [{text: text}]
+    uuid = str(UUID(bytes=hashlib.md5(content, usedforsecurity=False).digest(), version=3))
+    texts, parts, entries = {text, coded, f'{{"{text}":"{text}"}}'}, {text, coded, uuid}, {text: text}
+
+    def is_left_out(value: Any) -> bool:
+        if type(value) is str:
+            return value in texts
+        if type(value) is list:
+            if len(value) == 1 and type(value[0]) is str and value[0] in parts:
+                return True
+            return len(value) == len(content) and _are_bytes(value, content)
+        return type(value) is dict and value == entries
+
+    return is_left_out
+
+
+def _are_bytes(numbers: Sequence[Any], content: bytes) -> bool:
+    """Whether numbers are the bytes: whole ones, floats, or decimals of one scale."""
+    first = numbers[0]
+    if type(first) is int:
+        return numbers == list(content)
+    if isinstance(first, Digits):
+        return all(
+            isinstance(number, Digits | int) and float(number) == byte
+            for number, byte in zip(numbers, content, strict=True)
+        )
+    try:
+        found = [unscaled_of(number) for number in numbers]
+    except MisfitError:
+        return False
+    factor, rest = divmod(found[0], content[0])
+    return not rest and factor in _FACTORS and found == [byte * factor for byte in content]

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, sources_of, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -45,6 +45,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     zone: str | None = None,
     unavailable: str = PLACEHOLDER,
     new_columns: bool = False,
+    rename: Rename | None = None,
 ) -> DataFrame:
     """Debezium's change records as rows for the sink of `capture.sink`.
 
@@ -77,6 +78,9 @@ def debezium(  # noqa: PLR0913 - the public signature
         new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. If `schema`
             is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
             needs a batch.
+        rename: The columns of the records that have another name in the rows, as `{"_order": "order_number"}`; with
+            None as its name a column is left out. The names of the sink's own columns need it: a column of the
+            database with one of them is refused, in any case of letters, and so are two that differ in case alone.
 
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
@@ -89,12 +93,15 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_epoch(epoch)
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
-    if schema is None or new_columns:
-        columns = with_columns_of(frame, value, columns, schema)
+    is_open = schema is None or new_columns
+    sources = sources_of(rename, None if is_open else columns)
+    if is_open:
+        columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)
-    return ChangeRows(columns, names, encoding, Debezium(names, order, epoch), unavailable).of(frame, value)
+    form = Debezium([sources.get(name, name) for name in names], order, epoch)
+    return ChangeRows(columns, names, encoding, form, unavailable, sources).of(frame, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,8 @@ class Debezium:
         if not isinstance(op, str) or op not in _OPERATIONS:
             return unread(_without_op(body) if op is None else f"unknown op: {str(op)[:20]}")
         source = body.get("source")
-        position = debezium_order(source, op, self.order, self.epoch, offset) if isinstance(source, dict) else None
+        known = source if isinstance(source, dict) else {}
+        position = debezium_order(known, op, self.order, self.epoch, offset, body.get("ts_ms"))
         if not isinstance(source, dict) or position is None:
             return unread("the record's source has no position")
         before, after = body.get("before"), body.get("after")

@@ -17,7 +17,7 @@ from tidelog.streaming.capture.order import (
     order_text,
     require_epoch,
 )
-from tidelog.streaming.capture.schemas import Schema, rows_of_texts
+from tidelog.streaming.capture.schemas import Rename, Schema, rows_of_texts
 from tidelog.streaming.capture.values import AS_TEXT, BASE64, MICROS, Encoding, Meaning, MisfitError, require_option
 from tidelog.streaming.sink.control import DELETES, UPSERTS
 
@@ -29,7 +29,7 @@ _OTHER = ("bootstrap-", "table-", "database-")
 _BEGINNING = "0" * 24
 
 
-def maxwell(
+def maxwell(  # noqa: PLR0913 - the public signature
     frame: DataFrame,
     *,
     schema: Schema,
@@ -39,6 +39,7 @@ def maxwell(
     epoch: int = 0,
     binaries: str = BASE64,
     zone: str | None = None,
+    rename: Rename | None = None,
 ) -> DataFrame:
     """Maxwell's change records as rows for the sink of `capture.sink`.
 
@@ -54,6 +55,7 @@ def maxwell(
         epoch: From 0 to 255; records of a higher one are newer than all of a lower one.
         binaries: How bytes are written: `base64`, `hex`, or `latin1`.
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
+        rename: The columns of the records that have another name in the rows; see `debezium`.
 
     Returns:
         A row for each change; see `debezium`.
@@ -64,7 +66,7 @@ def maxwell(
     require_epoch(epoch)
     require_option("order", order, _ORDERS)
     encoding = Encoding(AS_TEXT, binaries, MICROS, {}, zone)
-    return rows_of_texts(frame, value, schema, keys, encoding, lambda names: Maxwell(names, order, epoch))
+    return rows_of_texts(frame, value, schema, keys, rename, encoding, lambda names: Maxwell(names, order, epoch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming.capture.order import require_epoch
 from tidelog.streaming.executors.plain_frame import EXACT_TEXT, quoted
 from tidelog.streaming.sink.control import (
-    CONTROL,
     DELETES,
     OPERATION,
     ORDER,
     RAW,
+    RESERVED,
     TRANSACTION,
     TRUNCATES,
     UNCHANGED,
@@ -73,9 +73,11 @@ def operations(
     require_epoch(epoch)
     (operation,) = present(frame.columns, [op])
     for name in frame.columns:
-        if name in CONTROL and name != operation:
+        if name.lower() in RESERVED and name != operation:
             raise SchemaMismatchError(
-                f"the frame has a column {name!r}, a name of the sink's", advice="rename the column", column=name
+                f"the frame has a column {name!r}, a name of the sink's",
+                advice=f"rename it: frame.withColumnRenamed({name!r}, ...)",
+                column=name,
             )
     kind = F.lower(F.col(quoted(operation)).cast("string"))
     known = (

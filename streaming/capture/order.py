@@ -8,22 +8,30 @@
     the epoch
 
 Each part has a fixed width. A text is a function of the record alone, so a record that is read again has the same one.
+
+    02..0.00000192D0F5B2AC.000000000011
+
+is a row of a snapshot whose source has no position, as Flink CDC writes them. It is older than all that has one, and
+of two such rows the one that was read later is newer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.capture.values import MisfitError, from_json
+from tidelog.streaming.capture.values import UNREADABLE, MisfitError, from_json
 
 BY_POSITION, BY_TIME, BY_OFFSET = ORDERS = ("position", "time", "offset")
 _MOST_EPOCHS = 256
 _MOST = 2**63
 _LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}", re.ASCII)
 _SCN = re.compile(r"\d{1,20}", re.ASCII)
+_MOST_SCN = 10**20
+# What a field is where there is no position.
+_NO_POSITION = (None, "", 0, "0")
 _FILE = re.compile(r".*\.(\d{1,9})", re.ASCII)
 _STEPS = {"ts_ns": 1, "ts_us": 1_000, "ts_ms": 1_000_000}
 
@@ -48,20 +56,28 @@ def number_text(value: Any, width: int = 16) -> str:
     return f"{value:0{width}X}"
 
 
-def debezium_order(source: Mapping[str, Any], operation: str, order: str, epoch: int, offset: int | None) -> str | None:
-    """The order of a Debezium record, by its `source`; None if that has no position."""
+def debezium_order(
+    source: Mapping[str, Any], operation: str, order: str, epoch: int, offset: int | None, read_at: Any = None
+) -> str | None:
+    """The order of a Debezium record, by its `source`; None if that has no position.
+
+    `read_at` is the envelope's own time. It counts for a row of a snapshot without a position.
+    """
     if order == BY_OFFSET:
         return None if offset is None else order_text(epoch, number_text(offset), "", offset, is_change=True)
     is_change = operation != "r" and source.get("snapshot") in (None, False, "false")
+    known = _POSITIONS.get(str(source.get("connector"))) if order == BY_POSITION else None
+    position, names = (_by_time, tuple(_STEPS)) if known is None else known
     try:
-        position = _POSITIONS.get(str(source.get("connector"))) if order == BY_POSITION else None
-        major, minor = _time(source) if position is None else position(source, is_change)
+        if operation == "r" and all(source.get(name) in _NO_POSITION for name in names):
+            return order_text(epoch, "", number_text(read_at or 0), offset, is_change=False)
+        major, minor = position(source, is_change)
     except MisfitError:
         return None
     return order_text(epoch, major, minor, offset, is_change=is_change)
 
 
-def _time(source: Mapping[str, Any]) -> tuple[str, str]:
+def _by_time(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # noqa: ARG001, FBT001 - as all positions
     for name, step in _STEPS.items():
         value = source.get(name)
         if type(value) is int:
@@ -82,7 +98,7 @@ def _postgresql(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]: 
     if isinstance(sequence, str):
         try:
             parts = from_json(sequence)
-        except ValueError:
+        except UNREADABLE:
             parts = None
         if isinstance(parts, list) and parts and parts[0] is not None:
             before = int(number_text(parts[0]), 16)
@@ -123,16 +139,18 @@ def _oracle(source: Mapping[str, Any], is_change: bool) -> tuple[str, str]:  # n
 
 
 def _scn(value: Any) -> str:
-    text = str(value)
-    if not _SCN.fullmatch(text):
+    if type(value) is int and 0 <= value < _MOST_SCN:
+        value = str(value)
+    if type(value) is not str or not _SCN.fullmatch(value):
         raise MisfitError
-    return text.rjust(20, "0")
+    return value.rjust(20, "0")
 
 
-_POSITIONS = {
-    "postgresql": _postgresql,
-    "mysql": _mysql,
-    "mariadb": _mysql,
-    "sqlserver": _sql_server,
-    "oracle": _oracle,
+# For each connector its position, and the fields of `source` that say it.
+_POSITIONS: Mapping[str, tuple[Callable[[Mapping[str, Any], bool], tuple[str, str]], tuple[str, ...]]] = {
+    "postgresql": (_postgresql, ("lsn", "sequence")),
+    "mysql": (_mysql, ("file", "pos")),
+    "mariadb": (_mysql, ("file", "pos")),
+    "sqlserver": (_sql_server, ("commit_lsn", "change_lsn")),
+    "oracle": (_oracle, ("scn", "commit_scn")),
 }

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logger("tidelog.streaming")
 _TYPE, _VERSION, _TIMESTAMP = _OWN = ("_change_type", "_commit_version", "_commit_timestamp")
-_IS_NEW, _GONE, _LINE = "_is_new", "_gone", "_line"
+_LINE = "_line"
 _POSITIONS = """
 CREATE TABLE IF NOT EXISTS {} (
     target text NOT NULL, application text NOT NULL, version bigint NOT NULL, PRIMARY KEY (target, application)
@@ -245,7 +245,8 @@ class PostgresSink:
         names = [_spelled(field.name, kinds, self._table) for field in fields]
         keys = [_spelled(name, dict.fromkeys(names, ""), "the frame") for name in self._keys]
         target, batch = _identifier(self._table), _identifier("tidelog_batch")
-        columns, gone = _listed(names), _identifier(_GONE)
+        gone_name = _free("_gone", names)
+        columns, gone = _listed(names), _identifier_of_one(gone_name)
         cursor.execute(
             _sql("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {}, false AS {} FROM {} WITH NO DATA").format(
                 batch, columns, gone, target
@@ -256,7 +257,9 @@ class PostgresSink:
         ]
         session = frame.sparkSession
         with session_settings(session, FITTED_SHUFFLES):
-            lines = self._net(frame).select(_line([*written, F.col(_GONE).cast("string")]).alias(_LINE))
+            lines = self._net(frame, gone_name).select(
+                _line([*written, F.col(quoted(gone_name)).cast("string")]).alias(_LINE)
+            )
             with cursor.copy(_sql("COPY {} ({}, {}) FROM STDIN").format(batch, columns, gone)) as copy:
                 for piece in _pieces(row[0] for row in lines.toLocalIterator(prefetchPartitions=True)):
                     copy.write(piece)
@@ -273,8 +276,8 @@ class PostgresSink:
         )
         return cursor.rowcount, deleted
 
-    def _net(self, frame: DataFrame) -> DataFrame:
-        """The newest state of each key, and whether it is gone."""
+    def _net(self, frame: DataFrame, gone: str) -> DataFrame:
+        """The newest state of each key, and in the column `gone` whether there is none."""
         known = {name.lower() for name in frame.columns}
         if _VERSION not in known:
             raise SchemaMismatchError(
@@ -283,9 +286,18 @@ class PostgresSink:
                 column=_VERSION,
             )
         kind = F.col(_TYPE) if _TYPE in known else F.lit("insert")
-        held = frame.withColumn(_IS_NEW, (~kind.isin("delete", "update_preimage")).cast("int"))
-        newest = newest_rows_of_frame(held.drop(_TYPE, _TIMESTAMP), self._keys, [_VERSION, _IS_NEW])
-        return newest.withColumn(_GONE, F.col(_IS_NEW) == 0)
+        is_new = _free("_is_new", [*frame.columns, gone])
+        held = frame.withColumn(is_new, (~kind.isin("delete", "update_preimage")).cast("int"))
+        newest = newest_rows_of_frame(held.drop(_TYPE, _TIMESTAMP), self._keys, [_VERSION, is_new])
+        return newest.withColumn(gone, F.col(quoted(is_new)) == 0)
+
+
+def _free(name: str, columns: Sequence[str]) -> str:
+    """A name that no column has, in any case of letters."""
+    known = {column.lower() for column in columns}
+    while name in known:
+        name += "_"
+    return name
 
 
 def _spelled(name: str, known: Mapping[str, str], where: str) -> str:

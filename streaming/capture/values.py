@@ -3,6 +3,9 @@
 Numbers with a point or an exponent come as `Digits`, so that none is lost on the way; whole numbers, texts, lists and
 dicts are Python's own. A value that a column cannot hold exactly is a Misfit. Dates are days since 1970, and timestamps
 are microseconds, as pyarrow takes them.
+
+A record can be made up to be expensive. So a number is judged by its length and its exponent before it is computed:
+one with more digits than MOST_DIGITS, with those that its exponent stands for, is a Misfit.
 """
 
 from __future__ import annotations
@@ -70,7 +73,14 @@ _NOT_FINITE = {
     "NEGATIVE_INFINITY": float("-inf"),
 }
 # A double in as many digits is that double.
-_MOST_DIGITS = 17
+_DIGITS_OF_A_DOUBLE = 17
+MOST_DIGITS = 1000
+"""No longer number is read. PostgreSQL's numeric can have more; the other databases have no such numbers."""
+MOST_SCALE = MOST_DIGITS
+"""And none with so many digits behind its point."""
+# Bytes of so many digits, and how many characters base64 has for them.
+_MOST_BYTES = 416
+_MOST_BASE64 = -(-_MOST_BYTES // 3) * 4
 _EXACT = Context(prec=400, traps=[Inexact, InvalidOperation, Overflow])
 
 
@@ -84,11 +94,13 @@ class MisfitError(ValueError):
     """A value is not exactly one of its column's type."""
 
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What `from_json` raises."""
 _DECODER = msgspec.json.Decoder(float_hook=Digits)
 
 
 def from_json(content: bytes | str) -> Any:
-    """JSON, with all digits of its numbers. Raises msgspec.DecodeError, or ValueError for one that is not UTF-8."""
+    """JSON, with all digits of its numbers. Raises one of UNREADABLE."""
     return _DECODER.decode(content)
 
 
@@ -138,11 +150,12 @@ def reader_of(name: str, kind: pa.DataType, encoding: Encoding) -> Reader:
         fields = [(of.name, of.nullable, reader_of(name, of.type, encoding)) for of in kind]
         return partial(_struct, fields)
     if pt.is_map(kind):
-        if not pt.is_string(kind.key_type):
+        if pt.is_nested(kind.key_type):
             raise ConfigurationError(
-                f"the column {name!r} is {kind}, and the keys of JSON are texts", advice="choose map<string, ...>"
+                f"the column {name!r} is {kind}, whose keys cannot be read", advice="choose map<string, ...>"
             )
-        return partial(_map, reader_of(name, kind.item_type, encoding))
+        key, item = reader_of(name, kind.key_type, encoding), reader_of(name, kind.item_type, encoding)
+        return partial(_map, key, item, kind.item_field.nullable)
     if pt.is_list(kind):
         return partial(_list, reader_of(name, kind.value_type, encoding), kind.value_field.nullable)
     for is_kind, make in _READERS:
@@ -188,12 +201,28 @@ def _whole(value: Any) -> int:
     if type(value) is int:
         return value
     if isinstance(value, Digits):
-        number = _EXACT.create_decimal(value)
-        if number == number.to_integral_value():
+        number = number_of(value)
+        if number == number.to_integral_value(context=_EXACT):
             return int(number)
     elif isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     raise MisfitError
+
+
+def number_of(text: str) -> Decimal:
+    """The number that a text is. Raises MisfitError for one that is none, or that takes too many digits."""
+    if len(text) > 2 * MOST_DIGITS or not _NUMBER.fullmatch(text):
+        raise MisfitError
+    return _bounded(Decimal(text))
+
+
+def _bounded(number: Decimal) -> Decimal:
+    """The number, if its first digit is less than MOST_DIGITS away from its point."""
+    if abs(number.adjusted()) < MOST_DIGITS:
+        return number
+    if number:
+        raise MisfitError
+    return Decimal(0)
 
 
 def _booleans(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
@@ -242,7 +271,7 @@ def _double(value: Any) -> float:
     if _INTEGER.fullmatch(value):
         return _double(int(value))
     double = float(value)
-    if not math.isfinite(double) or len(Decimal(value).normalize(_EXACT).as_tuple().digits) > _MOST_DIGITS:
+    if not math.isfinite(double) or len(number_of(value).normalize(_EXACT).as_tuple().digits) > _DIGITS_OF_A_DOUBLE:
         raise MisfitError
     return double
 
@@ -268,7 +297,7 @@ def _decimals(kind: pa.DataType, encoding: Encoding) -> Reader:
 def _decimal(value: Any, meaning: Meaning, scale: int, *, is_precise: bool) -> Decimal:
     """A number; `scale` is that of bytes whose record does not say one."""
     if type(value) is int:
-        return Decimal(value)
+        return _bounded(Decimal(value))
     if isinstance(value, dict):
         of_struct = value.get("scale")
         if type(of_struct) is not int:
@@ -280,15 +309,40 @@ def _decimal(value: Any, meaning: Meaning, scale: int, *, is_precise: bool) -> D
         if meaning is None and is_precise:
             return _scaled(value, scale)
         if _name(meaning) == DECIMAL_NAME:
-            return _scaled(value, int((meaning or {}).get("parameters", {}).get("scale", scale)))
-    if not _NUMBER.fullmatch(value):
-        raise MisfitError
-    return Decimal(value)
+            return _scaled(value, scale_of(meaning, scale))
+    return number_of(value)
+
+
+def scale_of(meaning: Meaning, default: int) -> int:
+    """The scale of a Decimal, by what is said of it."""
+    return _parameter(meaning, "scale", default)
+
+
+def precision_of(meaning: Meaning, default: int) -> int:
+    """How many digits a Decimal can have."""
+    return _parameter(meaning, "connect.decimal.precision", default)
+
+
+def _parameter(meaning: Meaning, name: str, default: int) -> int:
+    return int(((meaning or {}).get("parameters") or {}).get(name, default))
 
 
 def _scaled(value: Any, scale: int) -> Decimal:
-    number = int.from_bytes(_base64(value), "big", signed=True)
-    return Decimal(number).scaleb(-scale, context=_EXACT)
+    """The number of its bytes in base64."""
+    if abs(scale) > MOST_SCALE:
+        raise MisfitError
+    return _bounded(Decimal(_unscaled(value)).scaleb(-scale, context=_EXACT))
+
+
+def _unscaled(value: Any) -> int:
+    if type(value) is str and len(value) > _MOST_BASE64:
+        raise MisfitError
+    return int.from_bytes(_base64(value), "big", signed=True)
+
+
+def unscaled_of(value: Any) -> int:
+    """The digits of a decimal, whatever its scale is. Raises MisfitError."""
+    return _unscaled(value.get("value") if isinstance(value, dict) else value)
 
 
 def _texts(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
@@ -304,7 +358,12 @@ def _texts(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - a
 
 def _binaries(kind: pa.DataType, encoding: Encoding) -> Reader:  # noqa: ARG001 - as all of these
     of_text = {BASE64: _base64, HEX: _hexadecimal, LATIN1: _latin1}[encoding.binaries]
-    return lambda value, meaning, unit: of_text(value)  # noqa: ARG005 - as all readers
+
+    def read(value: Any, meaning: Meaning, unit: str) -> bytes:  # noqa: ARG001 - as all readers
+        is_said = meaning is not None and meaning.get("type") == "bytes"
+        return _base64(value) if is_said else of_text(value)
+
+    return read
 
 
 def _base64(value: Any) -> bytes:
@@ -419,15 +478,38 @@ def _list(item: Reader, has_nulls: bool, value: Any, meaning: Meaning, unit: str
     return found
 
 
-def _map(item: Reader, value: Any, meaning: Meaning, unit: str) -> list[tuple[str, Any]]:  # noqa: ARG001 - as all readers
+def _map(
+    key: Reader,
+    item: Reader,
+    has_nulls: bool,  # noqa: FBT001 - partial
+    value: Any,
+    meaning: Meaning,
+    unit: str,
+) -> list[tuple[Any, Any]]:
+    """The entries of an object, or of a list of pairs, as Kafka Connect writes a map whose keys are no texts."""
     if type(value) is str:  # as Debezium writes an hstore, unless it is told otherwise
         try:
             value = from_json(value)
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             raise MisfitError from error
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        value = value.items()
+    elif not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004 - a pair
         raise MisfitError
-    return [(name, None if part is None else item(part, None, unit)) for name, part in value.items()]
+    of_key, of_item = (None, None) if meaning is None else (meaning.get("keys"), meaning.get("values"))
+    entries = [
+        (_present(key, name, of_key, unit), None if part is None else item(part, of_item, unit)) for name, part in value
+    ]
+    is_short = not has_nulls and any(part is None for _, part in entries)
+    if is_short or len({name for name, _ in entries}) < len(entries):
+        raise MisfitError
+    return entries
+
+
+def _present(key: Reader, value: Any, meaning: Meaning, unit: str) -> Any:
+    if value is None:
+        raise MisfitError
+    return key(value, meaning, unit)
 
 
 def _struct(fields: list[tuple[str, bool, Reader]], value: Any, meaning: Meaning, unit: str) -> dict[str, Any]:
@@ -457,4 +539,7 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Enco
 
 def value_shown(value: Any) -> str:
     """A value, short enough for a reason."""
-    return brief(value) if not isinstance(value, str) else brief(str(value))
+    try:
+        return brief(str(value) if isinstance(value, str) else value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"

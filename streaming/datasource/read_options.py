@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.presentable import brief, did_you_mean
 from tidelog.log.read.changes import require_mode
 from tidelog.log.read.commit_changes import Mode
@@ -226,7 +227,7 @@ def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     """Names separated by commas, or a JSON array of them, as names can hold commas."""
     if key not in options:
         return None
-    with suppress(ValueError):
+    with suppress(*MALFORMED_JSON):
         found = json.loads(options[key])
         if isinstance(found, list) and all(isinstance(name, str) for name in found):
             return tuple(found)

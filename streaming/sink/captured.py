@@ -23,6 +23,7 @@ from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
 from tidelog.streaming.sink.control import (
     CONTROL,
     DELETES,
+    NUMBER,
     OLD_KEY,
     OPERATION,
     ORDER,
@@ -39,7 +40,7 @@ _BESIDE_VARIANT = "the source left out the value of {}, which cannot be kept in 
 _DEAD_LETTERS = "pass dead_letters=, a sink or a path that takes such records, or correct the schema"
 
 # The number of a record in the batch. Its bytes are found by it: they would make each sort of the rows slower.
-_NUMBER = "_tidelog_number"
+_NUMBER = NUMBER
 OF_RECORD = (TRANSACTION, OLD_KEY, _NUMBER)
 """The columns that can differ in two records of one row."""
 

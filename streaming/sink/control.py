@@ -9,4 +9,8 @@ OLD_KEY = "_old_key"
 """A struct with the key that a row had before, of a record that leaves out values. Not all formats know it."""
 REQUIRED = (OPERATION, ORDER, TRANSACTION, UNCHANGED, REASON, RAW)
 CONTROL = (*REQUIRED, OLD_KEY)
+NUMBER = "_tidelog_number"
+"""The number of a record in its batch, within the sink."""
+RESERVED = frozenset({*CONTROL, NUMBER})
+"""Names that no column of a record has in the rows, in any case of letters."""
 UPSERTS, DELETES, TRUNCATES = "u", "d", "t"

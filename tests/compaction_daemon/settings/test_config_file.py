@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pickle
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,39 @@ def test_an_address_with_a_password_is_refused_without_it(text: str) -> None:
     for error in errors:
         shown = f"{error} {error!r} {error.__cause__!r} {error.__context__!r} {pickle.dumps(error)!r}"
         assert "hunter22" not in shown
+
+
+_KEY = "[[tables]]\npath = 'x'\nstorage_options = "
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (".".join("a" * 990) + " = 1", "line 1: a.a.a."),
+        (".".join("a" * 20_000) + " = 1", "line 1: a.a.a."),
+        ("\n[" + " . ".join("a" * 5_000) + "]", "line 2: a . a . a"),
+        ("[[" + ".".join(['"a.b"', "'c'"] * 2_000) + "]]", "line 1: \"a.b\".'c'."),
+        (_KEY + "{" + ".".join("a" * 5_000) + " = 1}", "line 3: a.a.a."),
+        (_KEY + "{a = " * 2_000 + "1" + "}" * 2_000, "line 3: storage_options"),
+        (_KEY + ("{" + ".".join("a" * 20) + " = ") * 60 + "1" + "}" * 60, "line 3: tables[0].storage_options.a.a"),
+        (_KEY + "{a = " + "[" * 90 + "]" * 90 + "}", "line 3: tables[0].storage_options.a[0][0]"),
+        ("a" * 1_000_000 + " = 1", "t.toml: aaaaaaa"),
+        ("." * 40 + '"\\"' * 100_001, "not valid TOML"),
+    ],
+    ids=range(10),
+)
+def test_deep_keys_are_refused_soon(text: str, place: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ConfigurationError) as refused:
+        parse_config(text, "/t.toml")
+    assert time.process_time() - begin < 2
+    assert place in str(refused.value)
+    assert "/t.toml" in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_dots_in_texts_are_no_parts_of_a_key() -> None:
+    dots = ".".join("a" * 50)
+    text = f"# {dots} = 1\n[[tables]] # {dots}\npath = \"/{dots}\"\nstorage_options = {{x.y.z = '{dots}'}}"
+    (source,) = parse_config(text, "/t.toml").sources
+    assert source.path == f"/{dots}"

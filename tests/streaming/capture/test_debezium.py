@@ -119,9 +119,15 @@ def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
 def test_values_that_are_left_out_are_named() -> None:
     integers = list(PLACEHOLDER.encode())
     coded = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-    values = [PLACEHOLDER, coded, [PLACEHOLDER], [coded], integers, {PLACEHOLDER: PLACEHOLDER}]
+    floats, tenths = [float(byte) for byte in integers], [base64_of(10 * byte) for byte in integers]
+    variable = [{"scale": 0, "value": base64_of(byte)} for byte in integers]
+    uuid = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+    values = [PLACEHOLDER, coded, [PLACEHOLDER], [coded], [uuid], integers, {PLACEHOLDER: PLACEHOLDER}]
+    values += [floats, [base64_of(byte) for byte in integers], tenths, variable]
     given = [envelope("u", row(place, "x", value)) for place, value in enumerate(values)]
     assert read(*given, columns=("name", "note", "_unchanged")) == [("x", None, ["note"])] * len(values)
+    others = [floats[1:], [*floats[1:], 1.5], [*floats[1:], "x"], [*tenths[1:], tenths[0]], [None] * 28, [[]] * 28]
+    assert read(*(envelope("u", row(1, "x", value)) for value in others), columns=("_unchanged",)) == [([],)] * 6
     # The row before has it, with REPLICA IDENTITY FULL.
     of_before = envelope("u", row(2, "x", PLACEHOLDER), row(1, "x", "kept"))
     assert read(of_before, columns=("id", "note", "_unchanged", "_op")) == [(1, None, [], "d"), (2, "kept", [], "u")]
@@ -223,6 +229,41 @@ def test_the_order_can_be_the_clock_or_the_topic() -> None:
     assert order(postgresql(9), by="time") == order(postgresql(1), by="time")
     assert order(postgresql(9), by="offset", offset=1) < order(postgresql(1), "r", by="offset", offset=2)
     assert debezium_order(postgresql(9), "u", "offset", 0, None) is None
+
+
+_NOWHERE = [
+    {"connector": "mysql", "ts_ms": 0, "snapshot": "false", "file": "", "pos": 0, "row": 0, "gtid": None},
+    {"connector": "mariadb", "ts_ms": 0, "file": None, "pos": None},
+    {"connector": "postgresql", "ts_ms": 0, "snapshot": "false", "lsn": None, "sequence": None},
+    {"connector": "sqlserver", "ts_ms": 0, "snapshot": "true", "commit_lsn": None, "change_lsn": None},
+    {"connector": "oracle", "ts_ms": 0, "scn": None, "commit_scn": None},
+    {"connector": "oracle", "ts_ms": 0, "scn": "0", "commit_scn": ""},
+    {"connector": "mongodb", "ts_ms": 0, "snapshot": "true", "db": "d", "collection": "c"},
+    {"connector": "db2"},
+]
+
+
+@pytest.mark.parametrize("source", _NOWHERE, ids=lambda source: source["connector"])
+def test_a_snapshot_without_a_position_is_older_than_all_that_has_one(source: dict[str, Any]) -> None:
+    older = debezium_order(source, "r", "position", 0, 5, 1730102832300)
+    assert older is not None
+    assert older == debezium_order(source, "r", "position", 0, 5, 1730102832300)
+    newer = [
+        debezium_order(source, "r", "position", 0, 6, 1730102832300),
+        debezium_order(source, "r", "position", 0, 0, 1730102832301),
+        order(postgresql(None, snapshot="incremental"), "r"),
+        order(mysql("b.000000", 0), "r"),
+        order(sql_server("00000000:00000000:0000", None, None), "r"),
+        order({"connector": "oracle", "scn": 1}, "r"),
+        order({"connector": "mongodb", "ts_ms": 1}, "r"),
+    ]
+    assert [older < (each or "") for each in newer] == [True] * len(newer)
+    assert older < order(postgresql(1), epoch=1)
+    assert (debezium_order(source, "r", "position", 1, 5, 1) or "") > order(postgresql(2**62))
+    # A change has a position, or it is a clock's.
+    change = debezium_order(source, "u", "position", 0, 5, 1730102832300)
+    assert (change is None) == (source["connector"] != "mongodb")
+    assert debezium_order({**source, "ts_ms": "x"}, "r", "time", 0, 5, 1) is None
 
 
 # --- in Spark ---------------------------------------------------------------------------------------------------------
