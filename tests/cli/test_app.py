@@ -103,7 +103,7 @@ def test_a_command_loads_no_other_one() -> None:
 
 
 def test_no_command_imports_pandas(small_files: Table) -> None:
-    """pyarrow does with its first array, which is a fifth of a short command's CPU time."""
+    """Arrow does with its first array, which is a fifth of a short command's CPU time."""
     calls = [["tidelog", name, small_files.path, *others] for name, others in ON_A_TABLE.items()]
     loaded = _loaded(
         "from tidelog.cli import main\n"
