@@ -252,8 +252,8 @@ class WatchedTable:
         else:
             self._looked(work)
         self._note_groups(epoch)
-        # A race that was lost to a writer is no failure yet, and the status has no error. Neither is it one that there is
-        # no table, as before a stream's first batch.
+        # A race that was lost to a writer is no failure yet, and the status has no error. Neither is a missing
+        # table, as before a stream's first batch.
         is_failure = error is not None and self.status.error is not None and self.status.state is not TableState.MISSING
         self._count(work, seconds, is_failure=is_failure)
         return error

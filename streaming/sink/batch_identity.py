@@ -82,7 +82,9 @@ class Identifier:
         query_id = self._require_query(
             self._checkpoint, runs.__contains__, f"the queries that run in this session are {', '.join(sorted(runs))}"
         )
-        return replace(_by_files(self._checkpoint, query_id, runs[query_id], batch_id), query_name=active[query_id].name)
+        return replace(
+            _by_files(self._checkpoint, query_id, runs[query_id], batch_id), query_name=active[query_id].name
+        )
 
     def _require_query(self, checkpoint: StreamingCheckpoint, is_own: Callable[[str], bool], others: str) -> str:
         """The checkpoint's query; `others` says in the error what else it would have to be."""
@@ -157,7 +159,7 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a streaming query: the JVM's query object, the run's id, the checkpoint's location, the query's name."""
+    """One run of a streaming query: the JVM's query object, the run's id, the checkpoint's location, and its name."""
 
     query: Any
     run_id: str

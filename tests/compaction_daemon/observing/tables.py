@@ -64,7 +64,14 @@ QUERY, OTHER_QUERY = "886b9b76-4f3c-4a56-87f1-ef26a9ec576e", "c0ffee00-4f3c-4a56
 
 
 def streamed(
-    table: Table, batch_id: int, *, query_id: str = QUERY, sink: str = "orders", rows: int = 40, ms: object = 200, name: str | None = None
+    table: Table,
+    batch_id: int,
+    *,
+    query_id: str = QUERY,
+    sink: str = "orders",
+    rows: int = 40,
+    ms: object = 200,
+    name: str | None = None,
 ) -> None:
     """A micro-batch, committed as a sink commits it."""
     values = pa.table({"id": list(range(rows)), "day": ["2026-01-01"] * rows, "price": [1.5] * rows})
