@@ -338,7 +338,7 @@ COLUMNS = pa.schema(
 @pytest.mark.parametrize(
     ("call", "message", "advice"),
     [
-        (lambda table: Table(table.path), "a Table is not made from its path alone", "call Table.open(path)"),
+        (lambda table: Table(table.path), "a Table is not made from its path alone", "call Table.open(path)"),  # type: ignore[call-arg]
         (
             lambda table: table.scan(columns=5),
             "columns must be a list of column names, not int",
