@@ -22,6 +22,9 @@ _INSTEAD: Mapping[str, str] = {
     "create the table with Table.create or a Sink, or make one of parquet files with Table.convert": (
         "create the table with tidelog create, or make one of parquet files with tidelog adopt"
     ),
+    "make a table of them with Table.convert": "make a table of them with tidelog adopt --apply",
+    "create the table with Table.create or a Sink": "create the table with tidelog create",
+    "read the partition by `where`": "read the partition by --where",
     "open that one with Table.open": "use that one",
     "leave nullable=False out": "remove NOT NULL",
     "pass keys=[...]": "pass --keys",
@@ -29,6 +32,12 @@ _INSTEAD: Mapping[str, str] = {
 }
 _OPTIONS: Mapping[str, str] = {"older_than must": "--older-than must"}
 
+
+# What to do about common mistakes, by command and the parser's message.
+_MISTAKES: Mapping[tuple[str, str], str] = {
+    ("tidelog create", "Got unexpected extra argument(s)"): 'give the columns as --schema "id long"; ',
+    ("tidelog consumers", "Missing argument 'PATH'"): "write list, reset or remove before the path; ",
+}
 
 # The end of an error about an option's value; `in_options` puts the command there.
 _SEE_HELP = "see the command's --help"
@@ -50,7 +59,8 @@ def parser_error(error: Exception, command: str) -> ConfigurationError:
     from tidelog.log.errors import ConfigurationError  # noqa: PLC0415 - `--help` must not wait for pyarrow
 
     text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-    return ConfigurationError(text[:1].lower() + text[1:], advice=f"see {command} --help")
+    advice = _MISTAKES.get((command, text.partition(" (")[0]), "") + f"see {command} --help"
+    return ConfigurationError(text[:1].lower() + text[1:], advice=advice)
 
 
 def whole_number(option: str, *, least: int | None = None) -> Callable[[Any], int]:

@@ -11,6 +11,7 @@ from tidelog.log.commit_records import CommitRecord
 from tidelog.log.errors import TableExistsError, TableNotFoundError
 from tidelog.log.operations import convert, create_table, drop_table
 from tidelog.log.predicate import at_time
+from tidelog.log.read.absent_table import require_unused
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
 from tidelog.log.read.keys import key_columns
 from tidelog.log.read.timeline import Point
@@ -75,7 +76,8 @@ class Table(Statements, UpkeepMethods):
         Raises:
             TableExistsError: There is a table at `path` already.
             SchemaMismatchError: Delta cannot hold the schema, or the partition columns do not fit it.
-            ConfigurationError: A property or another argument is wrong, or the store's Python package is missing.
+            ConfigurationError: A property or another argument is wrong, the store's Python package is missing, or the
+                path holds parquet files or a table of another format, which a clean-up would delete.
             StoreNotSupportedError: tidelog does not support the store.
             StoreAccessError, PathNotWritableError: Access to the store or the path was denied.
             StoreUnavailableError: The store does not answer.
@@ -90,6 +92,7 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
+        require_unused(store)
         state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM)
         if state is not None:
             return cls(store, state)

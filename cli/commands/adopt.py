@@ -83,7 +83,7 @@ def adopt_command(
             head = load(store).head
         except TableNotFoundError:
             if not any(True for _ in store.walk()):
-                raise
+                raise _nothing_there(store) from None
             found = _folder(store, _columns(partition_by), apply=apply)
         else:
             _require_partitions(_columns(partition_by), head, path)
@@ -96,6 +96,14 @@ def adopt_command(
         raise typer.Exit(FAILED)
     if found["kind"] == "table" and not any(entry["set"] for entry in found["properties"]):
         raise typer.Exit(NOTHING_TO_DO)
+
+
+def _nothing_there(store: Store) -> TableNotFoundError:
+    return TableNotFoundError(
+        f"there is no table at {store.url}",
+        advice="check the path, as there is no folder of files either, or create the table with tidelog create",
+        path=store.url,
+    )
 
 
 def _require_partitions(partition_by: Sequence[str | pa.Field], head: Head, path: str) -> None:

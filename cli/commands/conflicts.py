@@ -76,7 +76,10 @@ def _print_matrix(policy: Policy, *, as_json: bool) -> None:
                     }
                 )
         return
-    output.say(f"{policy.name} ({policy.source})")
+    output.say(
+        f"{policy.name} ({policy.source}): a conflict policy, which says what may commit after what. No table was "
+        "looked at: `tidelog conflicts PATH` prints the conflicts of one"
+    )
     output.say(f"rows: the operation that committed first; columns: the later one, {_scope(policy)}")
     colours = {"ok": "green", "fail": "red"}
     output.write_grid(
@@ -87,7 +90,10 @@ def _print_matrix(policy: Policy, *, as_json: bool) -> None:
         ),
         whole=range(len(policy.classes) + 1),
     )
-    output.say(f"before it fails, an operation is retried with metadata only, unless {properties.METADATA_RETRY}=false")
+    output.say(
+        "fail: the later one still commits if running it again would leave the same rows, as for most appends; if not, "
+        f"it ends with an error. With {properties.METADATA_RETRY}=false each fail is an error"
+    )
 
 
 def _scope(policy: Policy) -> str:

@@ -82,6 +82,7 @@ class _BatchRecord(msgspec.Struct, frozen=True, rename="camel"):
     query_id: str
     batch_id: int
     sink: str
+    query_name: str | None = None
     ms: object = None
 
 
@@ -95,6 +96,7 @@ class StreamBatch:
         query_id: The streaming query, if a sink of tidelog wrote it.
         sink: The sink's name, likewise.
         seconds: How long the batch took up to its commit; None if the commit does not say.
+        query_name: The query's `queryName`, if it has one.
     """
 
     application: str
@@ -102,6 +104,7 @@ class StreamBatch:
     query_id: str | None = None
     sink: str | None = None
     seconds: float | None = None
+    query_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,7 @@ def _batch(commit: Commit) -> StreamBatch | None:
         query_id=record.query_id,
         sink=record.sink,
         seconds=record.ms / 1000 if type(record.ms) is int and 0 <= record.ms < _MAX_MS else None,
+        query_name=record.query_name,
     )
 
 
@@ -350,6 +354,7 @@ class StreamThroughput:
 
     application: str
     query_id: str | None
+    query_name: str | None
     sink: str | None
     last_batch: int
     seconds: float | None
@@ -398,6 +403,7 @@ def _stream(entries: Sequence[VersionEntry]) -> StreamThroughput:
     return StreamThroughput(
         application=newest.application,
         query_id=newest.query_id,
+        query_name=newest.query_name,
         sink=newest.sink,
         last_batch=newest.batch_id,
         seconds=statistics.median(seconds) if seconds else None,

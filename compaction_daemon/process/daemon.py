@@ -27,7 +27,7 @@ from tidelog.compaction_daemon.process.watched_tables import WatchedTable, Watch
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.settings.sources import TableSource
 from tidelog.log import Table
-from tidelog.log.errors import TableNotFoundError
+from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 # What is done for one table is bounded by the bytes that one compaction reads. A loop that does not get on for longer
@@ -85,6 +85,11 @@ class Daemon:
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
         self._system = clock or REAL_SYSTEM
+        if not isinstance(config, DaemonConfig | None):
+            raise ConfigurationError(
+                f"the configuration of a daemon must be a DaemonConfig, not {type(config).__name__}",
+                advice="pass one, such as DaemonConfig(interval_s=60); it is in tidelog.compaction_daemon",
+            )
         self._config = config or DaemonConfig()
         self._tables = WatchedTables(tables, self._config, self._system, keep_handles=clock is None)
         self._owner = new_owner(self._system)

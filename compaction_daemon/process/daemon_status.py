@@ -51,7 +51,7 @@ class WorkTotals:
         refused: Rewrites that the verification refused.
         checkpoints: Checkpoints that it wrote.
         files_deleted: Files that clean-up deleted.
-        failures: Looks at the table that ended with an error.
+        failures: Looks at the table that ended with an error. It is none that there is no table.
         step_seconds: Seconds of work for the table.
     """
 

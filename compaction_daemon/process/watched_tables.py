@@ -252,8 +252,10 @@ class WatchedTable:
         else:
             self._looked(work)
         self._note_groups(epoch)
-        # A race that was lost to a writer is no failure yet, and the status has no error.
-        self._count(work, seconds, is_failure=error is not None and self.status.error is not None)
+        # A race that was lost to a writer is no failure yet, and the status has no error. Neither is a missing
+        # table, as before a stream's first batch.
+        is_failure = error is not None and self.status.error is not None and self.status.state is not TableState.MISSING
+        self._count(work, seconds, is_failure=is_failure)
         return error
 
     def _sample(self, table: Table, *, again: bool = False) -> None:

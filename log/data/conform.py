@@ -190,10 +190,14 @@ def _decoded(values: pa.DictionaryArray, field: pa.Field, where: str) -> pa.Arra
 def misfit(where: str, field: pa.Field, found: object, error: Exception | None = None) -> SchemaMismatchError:
     """The error for data of type `found` that does not fit the table's `field`."""
     detail = f": {error}" if error else ""
+    advice = "cast it in the data if that loses nothing"
+    if isinstance(found, pa.DataType) and pt.is_timestamp(found) and pt.is_timestamp(field.type):
+        if found.tz is None:
+            advice = "give the times of the data a zone, as in moment.replace(tzinfo=UTC)"
+        elif field.type.tz is None:
+            advice = "take the zone from the times of the data, as in moment.replace(tzinfo=None)"
     return SchemaMismatchError(
-        f"column {where!r} is {field.type} in the table but {found} in the data{detail}",
-        advice="cast it in the data if that loses nothing",
-        column=where,
+        f"column {where!r} is {field.type} in the table but {found} in the data{detail}", advice=advice, column=where
     )
 
 

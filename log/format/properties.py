@@ -318,14 +318,16 @@ _MAX_VERSION_DIGITS = 20
 def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     """Check properties and convert their values to text (True becomes `true`).
 
-    Keys without the prefix `tidelog.` or `delta.` are the user's own and are not checked. Raises ConfigurationError,
-    which names the key and the allowed values.
+    Keys without the prefix `tidelog.` or `delta.` are the user's own. They are not checked, but none may be the name of
+    a property in another case or without its prefix. Raises ConfigurationError, which names the key and the allowed
+    values.
     """
     require_names(configuration)
     texts = {key: property_text(key, value) for key, value in configuration.items()}
     for key, text in texts.items():
         _require_unicode(key, text)
         if not key.startswith(_PREFIXES):
+            _require_own(key)
             continue
         if key.startswith(CONSTRAINT_PREFIX):
             raise ConfigurationError(
@@ -362,8 +364,22 @@ def _require_harmless(key: str, text: str) -> None:
         )
 
 
+def _require_own(key: str) -> None:
+    """Raise ConfigurationError for the name of a property that is only mistyped, which would have no effect."""
+    folded = key.casefold()
+    meant = next((known for known in _KNOWN if folded in {known.casefold(), known.partition(".")[2].casefold()}), None)
+    if meant is not None:
+        raise ConfigurationError(
+            f"the table property {key!r} would have no effect",
+            advice=f"did you mean {meant!r}? write it so, or choose a key with your own prefix",
+        )
+
+
 def property_text(key: str, value: object) -> str:
     """A property's value as the log has it. Raises ConfigurationError."""
+    if isinstance(value, list | tuple | set | dict):
+        advice = "pass text, in which commas separate names"
+        raise ConfigurationError(f"the table property {key!r} cannot be {brief(value)}", advice=advice)
     try:
         return str(value).lower() if isinstance(value, bool) else str(value)
     except ValueError as error:

@@ -205,12 +205,16 @@ def _listed(store: Store) -> tuple[_Files, str]:
     """The files that a reader of the folder reads, and a file of another table's format inside it, if there is one."""
     found, inside = {}, ""
     for path, status in store.walk():
-        if f"/{filenames.LOG_FOLDER}/" in path or path.startswith(".hoodie/"):
+        if f"/{filenames.LOG_FOLDER}/" in path or path.startswith(".hoodie/") or _is_iceberg(path):
             inside = path
         elif not hive_paths.is_left_out(path):
             _require_unicode(store, path)
             found[path] = status
     return found, inside
+
+
+def _is_iceberg(path: str) -> bool:
+    return path.startswith("metadata/") and path.endswith(".metadata.json")
 
 
 def _require_unicode(store: Store, path: str) -> None:

@@ -187,6 +187,8 @@ def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:
 # A longer IN list becomes a hash lookup.
 _MAX_TESTS = 50
 _INT_LIMIT = 2**31
+# How a date without quotes is read: as two subtractions.
+_BARE_DATE = re.compile(r"\(\((\d{4}) - (\d{1,2})\) - (\d{1,2})\)")
 
 
 def bind(expression: Expression, schema: pa.Schema) -> Bound:
@@ -247,7 +249,12 @@ def _misfit(expression: Expression, schema: pa.Schema, mismatch: TypeMismatch) -
     text = clipped(to_sql(expression))
     types = {to_sql(column): column_type(column, schema) for column in column_nodes(expression)}
     reason = ": " + ", ".join(f"{name} is {kind}" for name, kind in types.items()) if types else ""
-    advice = str(mismatch) or "use values of one type, or CAST"
+    bare = _BARE_DATE.search(text)
+    advice = "use values of one type, or CAST"
+    if bare:
+        year, month, day = map(int, bare.groups())
+        advice = f"write a date in quotes, as in '{year}-{month:02}-{day:02}'"
+    advice = str(mismatch) or advice
     return PredicateError(f"the types in {text!r} do not match{clipped(reason)}", advice=advice, token=text)
 
 

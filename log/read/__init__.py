@@ -1,6 +1,7 @@
 """Read a table: its state at a version, its rows, its history, and the changes between two versions.
 
 - `table_reader`: `TableReader`, what a table does without writing
+- `absent_table`: what is at a path without a table
 - `snapshot`: `Snapshot`, the table at one version
 - `read_ahead`: read several files at the same time, and give their rows in order
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected

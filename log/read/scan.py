@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -142,6 +142,11 @@ class Selection:
         if isinstance(columns, str):
             raise ConfigurationError(
                 "columns must be a list of column names, not a string", advice=f"pass columns=[{columns!r}]"
+            )
+        if columns is not None and not isinstance(columns, Iterable):
+            raise ConfigurationError(
+                f"columns must be a list of column names, not {type(columns).__name__}",
+                advice=f"pass, for example, columns={schema.names[:2]}",
             )
         chosen = list(schema.names if columns is None else columns)
         present = set(schema.names)

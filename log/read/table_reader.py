@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
@@ -9,10 +10,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from tidelog.log.conflict.fences import floor_of
-from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
-from tidelog.log.format.filenames import LOG_FOLDER
+from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.read.absent_table import what_is_there
 from tidelog.log.read.commit_changes import ChangeSource
 from tidelog.log.read.scan import ArrowReader, Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
@@ -26,9 +27,6 @@ from tidelog.log.state.table_identity import is_same_commit, require_current, re
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
-# In how many folders below a path without a table to look for one; each look can take a request.
-_MOST_LOOKS = 20
-
 
 class TableReader(ArrowReader):
     """What a `Table` does without writing. Spark's Python processes import only this.
@@ -38,6 +36,15 @@ class TableReader(ArrowReader):
         state: The loaded version.
         system: The clock, sleep and randomness to use; tests replace it.
     """
+
+    def __new__(cls, store: object = None, *_: object, **__: object) -> Self:
+        """Refuse a path, which a newcomer passes: a Table is opened or created."""
+        if isinstance(store, str | os.PathLike):
+            raise ConfigurationError(
+                "a Table is not made from its path alone",
+                advice="call Table.open(path), or Table.create(path, schema) for a new one",
+            )
+        return super().__new__(cls)
 
     def __init__(self, store: Store, state: LogState, system: System = REAL_SYSTEM) -> None:
         require_readable(state.head.protocol, store.url)
@@ -74,10 +81,10 @@ class TableReader(ArrowReader):
         try:
             return cls._load(store, system)
         except TableNotFoundError as error:
-            place = _place_of_tables(store)
-            if not place:
+            found = what_is_there(store)
+            if found is None:
                 raise
-            raise TableNotFoundError(f"{error.message}: {place[0]}", advice=place[1], path=store.url) from error
+            raise TableNotFoundError(f"{error.message}: {found.what}", advice=found.advice, path=store.url) from error
 
     @classmethod
     def _load(cls, store: Store, system: System = REAL_SYSTEM) -> Self:
@@ -287,20 +294,3 @@ class TableReader(ArrowReader):
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
         columns = columns_text(self.schema)
         return f"{type(self).__name__}({self.path!r}, version={self.version}, columns={columns}{partitions})"
-
-
-def _place_of_tables(store: Store) -> tuple[str, str] | None:
-    """What is wrong with the path of a folder in a table, or of one that holds tables, and what to do; else None."""
-    above = store.url.partition(f"/{LOG_FOLDER}")[0]
-    if above != store.url:
-        return "it is a folder of a table's log", f"open {above}"
-    try:
-        inner = store.folders()
-        looked_at = inner[:_MOST_LOOKS]
-        tables = [name for name in looked_at if LOG_FOLDER in store.folders(name, until=LOG_FOLDER)]
-    except (TidelogError, OSError):  # the error that is at hand says more
-        return None
-    if not tables:
-        return None
-    more = ", and maybe others" if len(inner) > len(looked_at) else ""
-    return f"it is a folder of tables ({', '.join(tables)}{more})", f"open one of them, such as {store.url}/{tables[0]}"

@@ -115,7 +115,7 @@ def _segment(
     earliest = start or _earliest(store, commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
-        hint = ", which history lists; leave the version out for the newest"
+        hint = ", which history lists"
         raise range_error(store, f"version {brief(wanted)} is not in the log", earliest, newest, hint)
     base = next((checkpoint for checkpoint in usable if checkpoint.version <= wanted), None)
     first = base.version if base else 0

@@ -116,7 +116,7 @@ class ObjectStore(Store):
         self.url = location.canonical_url(url)
         found = location.parse_location(self.url)
         if found is None:
-            raise AssertionError(url)
+            raise ConfigurationError(f"{url} has no bucket", advice="write it as in s3://bucket/folder", path=url)
         self._root: Location = found
         self.storage_options = dict(options or {})
         self._options = parse_option_texts({**found.options, **self.storage_options})

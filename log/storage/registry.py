@@ -36,6 +36,11 @@ def open_store(path: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     tidelog accepts only stores that are known to have it. Raises ConfigurationError for something that is no path.
     """
     path = _text(path)
+    if not isinstance(storage_options, Mapping | None):
+        raise ConfigurationError(
+            f"storage options must be a dict, not {type(storage_options).__name__}",
+            advice="pass, for example, {'endpoint_url': 'https://minio.example:9000'}",
+        )
     match = _SCHEME.match(path)
     scheme = match.group(1).lower() if match else "file"
     if scheme == "file":

@@ -450,6 +450,7 @@ class Batch:
                     "runId": batch.run_id,
                     "batchId": batch.batch_id,
                     "sink": self._settings.name,
+                    **({} if batch.query_name is None else {"queryName": batch.query_name}),
                     "fingerprint": batch.fingerprint,
                     # How long it took up to its commit, for who reads the history.
                     "ms": round(sum(self._phases.seconds.values()) * 1000),

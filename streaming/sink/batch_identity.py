@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -69,7 +69,7 @@ class Identifier:
         run = known_runs.of(session, query_id)
         _require_kept(run.checkpoint)
         checkpoint = StreamingCheckpoint.of_session(session, run.checkpoint)
-        return MicroBatch(query_id, run.run_id, batch_id, _fingerprint(checkpoint, batch_id))
+        return MicroBatch(query_id, run.run_id, batch_id, _fingerprint(checkpoint, batch_id), run.name)
 
     def run(self, session: SparkSession) -> Run | None:
         """What Spark knows of the run whose batch function is in this thread; None where it does not say."""
@@ -95,14 +95,17 @@ class Identifier:
             raise NotInStreamError(
                 "on Spark Connect a Sink cannot ask Spark for the query's checkpoint", advice=_CONNECT_ADVICE
             )
-        runs = {query.id: query.runId for query in session.streams.active}
+        active = {query.id: query for query in session.streams.active}
+        runs = {found: query.runId for found, query in active.items()}
         if not runs:
             # Since Spark 4.3 a batch function has a session of its own, which knows no queries. The files say enough.
             return _by_files(self._checkpoint, self._checkpoint.query_id(), "", batch_id)
         query_id = self._require_query(
             self._checkpoint, runs.__contains__, f"the queries that run in this session are {', '.join(sorted(runs))}"
         )
-        return _by_files(self._checkpoint, query_id, runs[query_id], batch_id)
+        return replace(
+            _by_files(self._checkpoint, query_id, runs[query_id], batch_id), query_name=active[query_id].name
+        )
 
     def _require_query(self, checkpoint: StreamingCheckpoint, is_own: Callable[[str], bool], others: str) -> str:
         """The checkpoint's query; `others` says in the error what else it would have to be."""
@@ -179,21 +182,24 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
 class Run:
     """One run of a streaming query.
 
-    The JVM's query object, the run's id, the checkpoint's location, and the query's output mode, such as `complete`.
+    The JVM's query object, the run's id, the checkpoint's location, the query's output mode, such as `complete`, and its
+    name.
     """
 
     query: Any
     run_id: str
     checkpoint: str
     output_mode: str
+    name: str | None
 
 
 def run_of(session: SparkSession, query_id: str) -> Run:
     """The query's current run; see `java_query`. Raises NotInStreamError."""
     try:
         query = java_query(session, query_id)
-        mode = str(query.outputMode().toString()).lower()
-        return Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()), mode)
+        mode, name = str(query.outputMode().toString()).lower(), query.name()
+        checkpoint = str(query.resolvedCheckpointRoot())
+        return Run(query, str(query.runId().toString()), checkpoint, mode, None if name is None else str(name))
     except (Py4JError, PySparkException, AttributeError, TypeError) as error:
         raise NotInStreamError(
             f"cannot find the checkpoint of streaming query {query_id}: {error}",

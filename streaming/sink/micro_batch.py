@@ -18,13 +18,14 @@ class MicroBatch:
     """A micro-batch. `query_id` lasts as long as the checkpoint, `run_id` until the query stops.
 
     `fingerprint` is a 63-bit hash of the batch's source offsets. The same batch number with another fingerprint is
-    another batch, from a checkpoint that was restored or rewritten.
+    another batch, from a checkpoint that was restored or rewritten. `query_name` is what the user called the query.
     """
 
     query_id: str
     run_id: str
     batch_id: int
     fingerprint: int
+    query_name: str | None = None
 
 
 def fingerprint(offsets: str, file_source_batch: Callable[[str, int], str]) -> int:

@@ -102,6 +102,21 @@ def test_a_command_loads_no_other_one() -> None:
     assert not {name for name in loaded if name.startswith(("tidelog.compaction_daemon", "pyspark"))}
 
 
+def test_no_command_imports_pandas(small_files: Table) -> None:
+    """Arrow does with its first array, which is a fifth of a short command's CPU time."""
+    calls = [["tidelog", name, small_files.path, *others] for name, others in ON_A_TABLE.items()]
+    loaded = _loaded(
+        "from tidelog.cli import main\n"
+        f"for sys.argv in {calls!r}:\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as done:\n"
+        "        assert done.code in {None, 0, 4}, (sys.argv, done.code)\n"
+    )
+    assert {f"tidelog.cli.commands.{name.replace('-', '_')}" for name in ON_A_TABLE} <= loaded
+    assert "pandas" not in loaded
+
+
 # --- exit codes and errors -------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.support import ON_A_TABLE, run
@@ -27,8 +29,24 @@ def test_a_path_without_a_table_is_one_line(command: str, tmp_path: Path) -> Non
     assert (result.exit_code, result.stdout) == (code, "")
     error = f"{path}TIDELOG_TABLE_NOT_FOUND: there is no table at {tmp_path / 'nothing'}; check the"
     assert result.stderr.startswith(error)
-    assert "create the table with tidelog create, or make one of parquet files with tidelog adopt [" in result.stderr
+    other = "" if name == "adopt" else ", or make one of parquet files with tidelog adopt"
+    assert f"create the table with tidelog create{other} [" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_is_at_a_path_without_a_table_is_one_line(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    for arguments in (["scan", tmp_path], ["create", tmp_path, "--schema", "n bigint"]):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+        assert "it is a folder of parquet files; " in result.stderr
+        assert "make a table of them with tidelog adopt --apply [" in result.stderr
+
+
+def test_a_version_that_does_not_exist_shows_what_there_is(table: Table) -> None:
+    result = run("restore", table.path, "--version", "77")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert "version 77 is not in the log; the available versions are 0 to 2, which history lists [" in result.stderr
 
 
 def test_a_store_that_cannot_hold_tables() -> None:
@@ -63,6 +81,7 @@ def test_a_store_that_cannot_hold_tables() -> None:
         (["set-properties", "delta.appendOnly"], "write KEY=VALUE"),
         (["set-properties", "a=1", "a=2"], "leave one out"),
         (["set-properties", "a=1", "--unset", "a"], "leave one out"),
+        (["set-properties", "appendOnly=true"], "did you mean 'delta.appendOnly'? write it so, or choose a key with"),
         (["set-properties", "delta.appendOnly=maybe"], "it must be true or false"),
         (["add-columns", "x nonsense"], "use one of array<...>, bigint"),
         (["add-columns", "n bigint"], "the table already has a column 'n' (case does not matter); choose another name"),
@@ -104,6 +123,14 @@ def test_bad_input_is_one_line_with_advice(table: Table, arguments: list[str], a
         (["compact", "--nonsense", "x"], "no such option: --nonsense; see tidelog compact --help"),
         (["scan", "x", "--limit"], "option '--limit' requires an argument; see tidelog scan --help"),
         (["history", "x", "--all"], "no such option: --all; see tidelog history --help"),
+        (
+            ["create", "x", "id"],
+            'got unexpected extra argument(s) (id); give the columns as --schema "id long"; see tidelog create --help',
+        ),
+        (
+            ["consumers", "x"],
+            "missing argument 'PATH'; write list, reset or remove before the path; see tidelog consumers --help",
+        ),
         (["add-columns", "x"], "missing argument 'COLUMNS'; see tidelog add-columns --help"),
         (["doctor", "x", "--rounds", "some"], "--rounds must be a whole number, not 'some'; see tidelog doctor --help"),
     ],

@@ -15,6 +15,7 @@ from tests.log.support import (
     Clock,
     live_files,
     memory_store,
+    memory_url,
     new_table,
     numbers,
     put_foreign,
@@ -22,7 +23,7 @@ from tests.log.support import (
     remove,
     reopen,
 )
-from tidelog.compaction_daemon import plan
+from tidelog.compaction_daemon import Daemon, plan
 from tidelog.log import Table
 from tidelog.log.errors import (
     ConfigurationError,
@@ -37,6 +38,8 @@ from tidelog.log.read.timeline import to_timestamp_ms
 from tidelog.log.system import to_datetime
 
 HUGE = 10**30
+NAIVE = datetime(2026, 1, 31)  # noqa: DTZ001 - what a newcomer passes
+AWARE = datetime(2026, 1, 31, tzinfo=UTC)
 EAST, WEST = timezone(timedelta(hours=14)), timezone(timedelta(hours=-14))
 BEFORE, AFTER = datetime.min.replace(tzinfo=EAST), datetime.max.replace(tzinfo=WEST)
 
@@ -323,3 +326,45 @@ def test_an_id_of_a_column_that_is_no_number_is_a_corrupt_log(text: str, table: 
     )
     with pytest.raises(CorruptLogError, match="the ids of columns"):
         reopen(table).add_columns([pa.field("z", pa.int64())])
+
+
+# --- a newcomer's mistakes -------------------------------------------------------------------------------------------
+
+COLUMNS = pa.schema(
+    [("k", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))]
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "advice"),
+    [
+        (lambda table: Table(table.path), "a Table is not made from its path alone", "call Table.open(path)"),  # type: ignore[call-arg]
+        (
+            lambda table: table.scan(columns=5),
+            "columns must be a list of column names, not int",
+            "columns=['k', 'day']",
+        ),
+        (lambda table: table.delete("day = 2026-01-31"), "do not match", "write a date in quotes, as in '2026-01-31'"),
+        (lambda table: table.delete("day > 2026-1-3"), "do not match", "write a date in quotes, as in '2026-01-03'"),
+        (lambda table: table.insert(pa.table({"at": [NAIVE]})), "timestamp[us] in the data", "replace(tzinfo=UTC)"),
+        (lambda table: table.insert(pa.table({"local": [AWARE]})), "tz=UTC] in the data", "replace(tzinfo=None)"),
+        (lambda table: table.set_properties({"targetFileSize": 1}), "would have no effect", "'tidelog.targetFileSize'"),
+        (lambda table: table.set_properties({"TIDELOG.primarykey": "k"}), "no effect", "'tidelog.primaryKey'"),
+        (lambda table: table.set_properties({"Delta.appendonly": True}), "no effect", "'delta.appendOnly'"),
+        (lambda table: table.set_properties({"tidelog.primaryKey": ["k"]}), "cannot be ['k']", "commas separate names"),
+        (lambda table: Table.open(table.path, storage_options="key"), "must be a dict, not str", "endpoint_url"),  # type: ignore[arg-type]
+        (lambda _: Table.open("s3:/bucket/events"), "s3:/bucket/events has no bucket", "s3://bucket/folder"),
+        (lambda table: Daemon([table], config={"interval_s": 1}), "a DaemonConfig, not dict", "DaemonConfig("),  # type: ignore[arg-type]
+    ],
+)
+def test_the_error_says_what_to_do(call: Callable[[Table], object], message: str, advice: str) -> None:
+    table = Table.create(memory_url(), COLUMNS)
+    with pytest.raises(TidelogError) as raised:
+        call(table)
+    assert message in raised.value.message
+    assert advice in raised.value.advice
+
+
+def test_a_key_with_an_own_prefix_is_the_user_s() -> None:
+    own = {"team.targetFileSize": "big", "owner": "me"}
+    assert own.items() <= Table.create(memory_url(), COLUMNS, properties=own).properties.items()

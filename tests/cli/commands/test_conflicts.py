@@ -38,6 +38,7 @@ def published(name: str) -> dict[tuple[str, str], str]:
 def test_the_matrix_is_printed_cell_for_cell(name: str) -> None:
     title, _, header, *rows, note = run("--policy", name).stdout.splitlines()
     assert title.startswith(f"{name} (MaxCompute")
+    assert "No table was looked at: `tidelog conflicts PATH` prints the conflicts of one" in title
     found = {
         (row.split()[0], later): verdict
         for row in rows

@@ -64,13 +64,22 @@ QUERY, OTHER_QUERY = "886b9b76-4f3c-4a56-87f1-ef26a9ec576e", "c0ffee00-4f3c-4a56
 
 
 def streamed(
-    table: Table, batch_id: int, *, query_id: str = QUERY, sink: str = "orders", rows: int = 40, ms: object = 200
+    table: Table,
+    batch_id: int,
+    *,
+    query_id: str = QUERY,
+    sink: str = "orders",
+    rows: int = 40,
+    ms: object = 200,
+    name: str | None = None,
 ) -> None:
     """A micro-batch, committed as a sink commits it."""
     values = pa.table({"id": list(range(rows)), "day": ["2026-01-01"] * rows, "price": [1.5] * rows})
     app_id = f"tidelog/{query_id}/{sink}"
     entries = [SetTransaction(app_id, batch_id), SetTransaction(f"{app_id}/offsets", 7_203_685_477_580 + batch_id)]
     record = {"queryId": query_id, "runId": "run", "batchId": batch_id, "sink": sink, "fingerprint": 1, "ms": ms}
+    if name is not None:
+        record["queryName"] = name
     transaction = table.refresh().begin().insert(values)
     transaction.note(operation="STREAMING UPDATE", transactions=entries, record={"batch": record})
     transaction.commit()

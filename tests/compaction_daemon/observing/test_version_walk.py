@@ -111,11 +111,11 @@ def test_a_file_counts_as_small_by_the_target_size_of_today() -> None:
 
 def test_a_micro_batch_says_which_it_is_how_many_rows_it_wrote_and_how_long_it_took() -> None:
     table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
-    streamed(table, 7, rows=40, ms=1250)
+    streamed(table, 7, rows=40, ms=1250, name="clicks to orders")
     entry = walk(table.refresh())[0]
     app_id = f"tidelog/{QUERY}/orders"
     assert entry.applications == (app_id, f"{app_id}/offsets")
-    assert entry.batch == StreamBatch(app_id, 7, QUERY, "orders", 1.25)
+    assert entry.batch == StreamBatch(app_id, 7, QUERY, "orders", 1.25, "clicks to orders")
     assert entry.rows_written == 40
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, wait_until
+from tidelog.compaction_daemon import report_of
 from tidelog.log import OperationClass, Table
 from tidelog.streaming import Sink
 
@@ -61,6 +62,7 @@ def test_a_commit_records_its_query_batch_sink_and_fingerprint(
     assert info["operationParameters"] == {"outputMode": "Append", "queryId": query_id, "epochId": "0"}
     record = info["tidelog"]["batch"]
     assert (record["queryId"], record["batchId"], record["sink"]) == (query_id, 0, "in-1")
+    assert "queryName" not in record
     assert sink.last is not None
     before_s = sum(seconds for phase, seconds in sink.last.seconds.items() if phase != "commit")
     assert record["ms"] == round(before_s * 1000) > 0
@@ -68,6 +70,14 @@ def test_a_commit_records_its_query_batch_sink_and_fingerprint(
     assert entries[f"tidelog/{query_id}/in-1/offsets"]["version"] == record["fingerprint"]
     assert "tidelog/sink/in-1" in entries
     assert all(entry["lastUpdated"] > 1_700_000_000_000 for entry in entries.values())
+
+
+def test_a_commit_records_the_name_of_its_query(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    writer = source.put().stream(spark).writeStream.queryName("clicks").foreachBatch(Sink(str(tmp_path / "table")))
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    (stream,) = report_of(Table.open(str(tmp_path / "table"))).streams
+    assert (stream.query_name, stream.sink) == ("clicks", "default")
 
 
 def test_an_empty_batch_commits_nothing_but_the_first_claims_the_name(

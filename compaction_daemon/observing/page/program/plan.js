@@ -77,17 +77,17 @@ function planLists(plan, report) {
       "Partitions with debt, the most worth a rewrite first",
       `${count(plan.first_scopes.length)} of ${count(plan.num_scopes)}`,
       [
-        ...[{ name: "Partition" }, number("Files"), number("Small"), number("Dead rows")],
-        ...[number("Files opened, of those needed"), number("Bytes saved per byte rewritten"), why],
+        ...[{ name: "Partition" }, why, number("Files"), number("Small"), number("Dead rows")],
+        ...[number("Files opened, of those needed"), number("Bytes saved per byte rewritten")],
       ],
       plan.first_scopes.map((scope) => [
         partition(scope.partition_values),
+        own(scope.reason),
         count(scope.files),
         count(scope.small_files),
         count(scope.dead_rows),
         `${scope.read_amplification.toFixed(1)}×`,
         scope.score.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 }),
-        own(scope.reason),
       ]),
     ),
     list(
@@ -95,11 +95,12 @@ function planLists(plan, report) {
       "Groups",
       of(plan.first_groups.length, plan.groups),
       [
-        ...[{ name: "Partition" }, { name: "Level" }, number("Files"), number("Become about"), number("Reads")],
-        ...[number("Writes about"), number("Takes about"), number("Odds"), { name: "Clustered by" }, why],
+        ...[{ name: "Partition" }, why, { name: "Level" }, number("Files"), number("Become about"), number("Reads")],
+        ...[number("Writes about"), number("Takes about"), number("Odds"), { name: "Clustered by" }],
       ],
       plan.first_groups.map((group) => [
         partition(group.partition_values),
+        own(group.reason),
         group.level,
         count(group.files),
         count(group.outputs),
@@ -108,7 +109,6 @@ function planLists(plan, report) {
         duration(group.predicted.seconds),
         percent(group.predicted.conflict_odds),
         own(group.cluster_by.join(", ") || "–"),
-        own(group.reason),
       ]),
     ),
     list(

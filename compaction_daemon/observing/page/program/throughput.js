@@ -4,8 +4,12 @@ const BIN_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 const STREAM_COLOURS = ["insert", "change", "overwrite", "minor"];
 const OTHERS = { key: "", label: "others", colour: "none" };
 
-// The name of a stream as people know it: that of its sink, or else of its application.
-const streamName = (stream) => (stream.sink === null ? stream.application : stream.sink);
+// The name of a stream as people know it: that of its query, or else of its sink, or of its application.
+const streamName = (stream) => {
+  if (stream.sink === null) return stream.application;
+  if (!stream.query_name) return stream.sink;
+  return stream.sink === "default" ? stream.query_name : `${stream.query_name}, ${stream.sink}`;
+};
 
 class ThroughputPart {
   constructor(view) {
