@@ -182,8 +182,8 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
 class Run:
     """One run of a streaming query.
 
-    The JVM's query object, the run's id, the checkpoint's location, the query's output mode, such as `complete`, and its
-    name.
+    The JVM's query object, the run's id, the checkpoint's location, the query's output mode, such as `complete`, and
+    its name.
     """
 
     query: Any
