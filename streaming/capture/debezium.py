@@ -69,7 +69,7 @@ def debezium(  # noqa: PLR0913 - the public signature
         decimals: How a text is a number, in records without a schema: `precise`, bytes in base64; `string` or `double`
             (the connector's `decimal.handling.mode`).
         binaries: How bytes are written: `base64`, `hex`, or `latin1`.
-        timestamps: The unit of timestamps that are numbers, in records without a schema: `milliseconds`, `microseconds`,
+        timestamps: The unit of timestamps as numbers, in records without a schema: `milliseconds`, `microseconds`,
             `nanoseconds`, or a dict by column. `adaptive`: what the connector makes of a timestamp without a precision.
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
         unavailable: The text that stands for a value which the source left out; its column keeps the value that the
