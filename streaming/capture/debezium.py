@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, sources_of, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, names_in_records, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -93,9 +93,8 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_epoch(epoch)
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
-    is_open = schema is None or new_columns
-    sources = sources_of(rename, None if is_open else columns)
-    if is_open:
+    sources = names_in_records(rename, None if schema is None or new_columns else columns)
+    if schema is None or new_columns:
         columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
