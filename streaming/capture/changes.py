@@ -306,7 +306,7 @@ class _Builder:
             for values in columns:
                 del values[begin:]
             self._previous = previous
-            return self._rows(columns, unread(f"the record cannot be read: {_shown(error)}"), content, None)
+            return self._rows(columns, unread(f"the record cannot be read: {error_shown(error)}"), content, None)
 
     def _rows(
         self, columns: list[list[Any]], changes: Iterable[RowChange], content: bytes, old_key: bytes | None
@@ -327,7 +327,7 @@ class _Builder:
             try:
                 self._of_types([values[row : row + 1] for values in columns])
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                self._give_up(columns, row, f"the record cannot be read: {_shown(error)}")
+                self._give_up(columns, row, f"the record cannot be read: {error_shown(error)}")
         return self._of_types(columns)
 
     def _of_types(self, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
@@ -407,7 +407,7 @@ class _Builder:
             raise MisfitError(text) from error
 
 
-def _shown(error: Exception) -> str:
+def error_shown(error: Exception) -> str:
     """An error, short enough for a reason."""
     return f"{type(error).__name__}: {str(error)[:200]}"
 

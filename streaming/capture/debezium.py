@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, names_at_source, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, names_in_records, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -66,11 +66,12 @@ def debezium(  # noqa: PLR0913 - the public signature
             `time`: the source's clock. `offset`: that of the record in its topic.
         epoch: From 0 to 255; records of a higher one are newer than all of a lower one. Raise it once a database was
             restored, or another one has taken its place.
-        decimals: How a text is a number, in records without a schema: `precise`, bytes in base64; `string` or `double`
-            (the connector's `decimal.handling.mode`).
+        decimals: How a text is a number, in records without a schema: `precise`, bytes in base64; `string` or `double`.
+            It is the connector's `decimal.handling.mode`.
         binaries: How bytes are written: `base64`, `hex`, or `latin1`.
-        timestamps: The unit of timestamps as numbers, in records without a schema: `milliseconds`, `microseconds`,
-            `nanoseconds`, or a dict by column. `adaptive`: what the connector makes of a timestamp without a precision.
+        timestamps: The unit of timestamps that are numbers, in records without a schema: `milliseconds`,
+            `microseconds`, `nanoseconds`, or a dict of them by column. `adaptive`: what the connector makes of a
+            timestamp whose precision is not given.
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
         unavailable: The text that stands for a value which the source left out; its column keeps the value that the
             table has.
@@ -78,8 +79,8 @@ def debezium(  # noqa: PLR0913 - the public signature
             is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
             needs a batch.
         rename: The columns of the records that have another name in the rows, as `{"_order": "order_number"}`; with
-            None as its name a column is left out. Without it a column with a name of the sink's own columns is
-            refused, in any case of letters, and so are two that differ in case alone.
+            None as its name a column is left out. The names of the sink's own columns need it: a column of the
+            database with one of them is refused, in any case of letters, and so are two that differ in case alone.
 
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
@@ -92,9 +93,8 @@ def debezium(  # noqa: PLR0913 - the public signature
     require_epoch(epoch)
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
-    is_open = schema is None or new_columns
-    sources = names_at_source(rename, None if is_open else columns)
-    if is_open:
+    sources = names_in_records(rename, None if schema is None or new_columns else columns)
+    if schema is None or new_columns:
         columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)

@@ -116,7 +116,7 @@ def _require_free(name: str, source: str, who: str) -> None:
         )
 
 
-def names_at_source(rename: Rename | None, columns: StructType | None) -> dict[str, str]:
+def names_in_records(rename: Rename | None, columns: StructType | None) -> dict[str, str]:
     """The names in the records by those in the rows; `columns` are those of a schema that is known.
 
     Raises ConfigurationError, SchemaMismatchError.
@@ -156,7 +156,7 @@ def rows_of_texts(
 ) -> DataFrame:
     """The rows of records whose values are texts. `make` gives the format of records with these key columns."""
     columns = struct_of(schema)
-    names, sources = keys_of(keys, schema, columns), names_at_source(rename, columns)
+    names, sources = keys_of(keys, schema, columns), names_in_records(rename, columns)
     form = make([sources.get(name, name) for name in names])
     return ChangeRows(columns, names, encoding, form, sources=sources).of(frame, value)
 

@@ -5,7 +5,7 @@ dicts are Python's own. A value that a column cannot hold exactly is a Misfit. D
 are microseconds, as pyarrow takes them.
 
 A record can be made up to be expensive. So a number is judged by its length and its exponent before it is computed:
-one with more digits than LONGEST_NUMBER, with those that its exponent stands for, is a Misfit.
+one with more digits than MOST_DIGITS_READ, with those that its exponent stands for, is a Misfit.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ _NOT_FINITE = {
 }
 # A double in as many digits is that double.
 _DIGITS_OF_A_DOUBLE = 17
-LONGEST_NUMBER = 1000
+MOST_DIGITS_READ = 1000
 """No longer number is read. PostgreSQL's numeric can have more; the other databases have no such numbers."""
-MOST_SCALE = LONGEST_NUMBER
+MOST_SCALE = MOST_DIGITS_READ
 """And none with so many digits behind its point."""
 # Bytes of so many digits, and how many characters base64 has for them.
 _MOST_BYTES = 416
@@ -211,14 +211,14 @@ def _whole(value: Any) -> int:
 
 def number_of(text: str) -> Decimal:
     """The number that a text is. Raises MisfitError for one that is none, or that takes too many digits."""
-    if len(text) > 2 * LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+    if len(text) > 2 * MOST_DIGITS_READ or not _NUMBER.fullmatch(text):
         raise MisfitError
     return _bounded(Decimal(text))
 
 
 def _bounded(number: Decimal) -> Decimal:
-    """The number, if its first digit is less than LONGEST_NUMBER away from its point."""
-    if abs(number.adjusted()) < LONGEST_NUMBER:
+    """The number, if its first digit is less than MOST_DIGITS_READ away from its point."""
+    if abs(number.adjusted()) < MOST_DIGITS_READ:
         return number
     if number:
         raise MisfitError

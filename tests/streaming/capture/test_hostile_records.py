@@ -35,7 +35,7 @@ from tests.capture.record import recorded
 from tests.randomness import seed
 from tests.streaming.capture.envelopes import PLACEHOLDER, envelope, field, wrapped
 from tidelog.streaming.capture.canal import Canal
-from tidelog.streaming.capture.changes import ChangeRows, RecordFormat
+from tidelog.streaming.capture.changes import ChangeRows, RecordFormat, RowChange
 from tidelog.streaming.capture.debezium import Debezium
 from tidelog.streaming.capture.maxwell import Maxwell
 from tidelog.streaming.capture.values import AS_TEXT, HEX, LATIN1, Encoding
@@ -208,6 +208,28 @@ def test_a_message_of_many_rows_is_not_as_large_as_all_of_them() -> None:
     assert len(found) == 20_001
     assert sum(len(line["_raw"]) for line in found) < 10 * len(message)
     assert json.loads(found[-1]["_raw"]) == {"type": "INSERT", "isDdl": False, "data": [{"id": "1"}]}
+
+
+class _Raising(Debezium):
+    """Gives a row of a record, and raises before the next one."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(("id",))
+        object.__setattr__(self, "error", error)
+
+    def changes(self, body: Any, declared: Any, offset: int | None) -> Iterator[RowChange]:
+        yield from super().changes(body, declared, offset)
+        if body["op"] == "u":
+            raise self.error  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), KeyError("x"), AssertionError()])
+def test_whatever_a_record_raises_it_alone_is_a_dead_letter(error: Exception) -> None:
+    bad = json.dumps(envelope("u", {"id": 2})).encode()
+    found = read(envelope("c", {"id": 1}), bad, envelope("c", {"id": 3}), form=(_Raising(error), Encoding()))
+    assert [(line["id"], line["_op"]) for line in found] == [(1, "u"), (None, None), (3, "u")]
+    assert found[1]["_reason"].startswith(f"the record cannot be read: {type(error).__name__}")
+    assert found[1]["_raw"] == bad
 
 
 # --- random records

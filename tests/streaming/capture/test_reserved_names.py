@@ -18,7 +18,7 @@ from tests.streaming.support import run_to_end
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.streaming import Feed, capture
-from tidelog.streaming.capture.schemas import names_at_source, struct_of
+from tidelog.streaming.capture.schemas import names_in_records, struct_of
 from tidelog.streaming.sink.control import RESERVED
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,7 @@ def test_a_name_of_the_sink_s_is_refused(name: str) -> None:
         struct_of(_schema(name))
     assert refused.value.column == name
     with pytest.raises(SchemaMismatchError, match="rename gives a column"):
-        names_at_source({"other": name}, None)
+        names_in_records({"other": name}, None)
     # A table has the columns that the sink gave it.
     of_table = pa.schema([("id", pa.int64()), (name, pa.string())])
     if name in ("_order", "_transaction"):
@@ -55,7 +55,7 @@ def test_a_name_of_the_sink_s_is_refused(name: str) -> None:
 )
 def test_wrong_names_are_refused(rename: Any, text: str) -> None:
     with pytest.raises((ConfigurationError, SchemaMismatchError), match=text):
-        names_at_source(rename, _schema("name"))
+        names_in_records(rename, _schema("name"))
 
 
 ROW = {"id": 1, "_order": "o", "_OP": "p", "_raw": "r"}
