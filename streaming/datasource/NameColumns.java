@@ -18,7 +18,6 @@ import org.apache.spark.sql.catalyst.plans.logical.CreateTableAsSelect;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
@@ -92,7 +91,7 @@ class NameColumns {
     return new CreateDataSourceTableCommand(changed(table, ordered), plan.ignoreIfExists());
   }
 
-  /** CREATE TABLE ... AS SELECT, or saveAsTable, with the columns of its query. */
+  /** CREATE TABLE ... AS SELECT with the columns of its query. saveAsTable keeps Spark's order. */
   static CreateDataSourceTableAsSelectCommand inOrder(CreateDataSourceTableAsSelectCommand plan) {
     if (plan.table().partitionColumnNames().isEmpty() || !(plan.query() instanceof Project)) {
       return plan;
@@ -145,8 +144,8 @@ class NameColumns {
       }
     }
     if (names == null && texts.contains("")) {
-      // A frame's: Spark marks the plan of each.
-      return query.getTagValue(Dataset$.MODULE$.DATASET_ID_TAG()).isDefined() ? last : below;
+      // A frame's, which goes by names: the same call must find the partition columns that it asked for before.
+      return last;
     }
     if (names == null || names.size() != last.size() || !names.containsAll(last)) {
       DefaultSource.refuse("PartitionOrder");

@@ -106,7 +106,7 @@ def test_a_new_table_of_the_catalog(spark: SparkSession, tmp_path: Path, catalog
     spark.sql(f"ALTER TABLE {catalog} ADD COLUMNS (note STRING)")
     spark.sql(f"UPDATE {catalog} SET note = 'x'")
     assert [row.asDict() for row in spark.table(catalog).collect()] == [{"n": 1, "note": "x", "part": "a"}]
-    assert made.refresh().schema.names == ["n", "part", "note"]
+    assert made.refresh().schema.names == ["part", "n", "note"]
     spark.sql(f"DROP TABLE {catalog}")
     assert Path(place).exists() == bool(location)
 
@@ -181,7 +181,7 @@ def test_changes_need_their_columns(spark: SparkSession, table: Table, catalog: 
 def test_create_table_as_select_with_partitions(spark: SparkSession, catalog: str) -> None:
     spark.sql(
         f"CREATE TABLE {catalog} USING tidelog PARTITIONED BY (part) TBLPROPERTIES ('team' = 'x') "
-        "AS SELECT 'a' AS part, 1L AS n"
+        "AS SELECT 1L AS n, 'a' AS part"
     )
     made = Table.open(managed(spark, catalog))
     assert (made.partition_by, made.properties["team"]) == (("part",), "x")
