@@ -195,6 +195,9 @@ class KeyRun:
             raise UnusableRunError(self.path, f"{self._name} cannot be used: {error}") from error
         self._fences = head.fences
         self._width = BLOCK * head.entry_bytes(key.words)
+        self._count = len(head)
+        # The filters are behind the blocks.
+        self._filters_at = self._width // BLOCK * self._count
         # How many times larger an entry is than the limits expect.
         self.share = max(1.0, self._width / (_ENTRY * BLOCK))
         self._lines: np.ndarray | None = None
@@ -208,7 +211,7 @@ class KeyRun:
 
     def __len__(self) -> int:
         """How many entries it has."""
-        return len(self._head)
+        return self._count
 
     @property
     def paths(self) -> pa.Array:
@@ -338,10 +341,14 @@ class KeyRun:
         """The filters of all blocks, which stay in memory; None if there are none, or no room for them."""
         size = self._head.filter_bytes
         if self._lines is None and size and _CONTENT.take(self, size):
-            content = self._part(self._source(1), self._width // BLOCK * len(self), size)
+            content = self._part(self._source(1), self._filters_at, size)
             if zlib.crc32(content, zlib.crc32(self._fences.tobytes())) != self._head.filter_sum:
                 raise UnusableRunError(self.path, f"{self._name} has a damaged filter")
-            self._lines = np.frombuffer(content, dtype=np.uint8).reshape(len(self._fences), -1)
+            lines = np.frombuffer(content, dtype=np.uint8).reshape(len(self._fences), -1)
+            # Each block has its first code. Bits of other codes, or set by another rule, would hide rows.
+            if not may_have(lines, self._fences, np.arange(len(self._fences))).all():
+                raise UnusableRunError(self.path, f"{self._name} has a filter of other codes")
+            self._lines = lines
         return self._lines
 
     def between(self, start: int | None, stop: int | None) -> Entries:
@@ -387,22 +394,28 @@ class KeyRun:
 
     def _loaded(self, touched: Int64Array, source: Any = None) -> Entries:
         """Read blocks, neighbours together, and check them."""
-        ranges = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1)
-        pieces = [piece for blocks in ranges if len(blocks) for piece in self._pieces(blocks)]
-        if self._is_far and self._copy is None and 1 < len(pieces) <= _MOST_REQUESTS:
-            with ThreadPoolExecutor(min(len(pieces), self._at_once), "tidelog-keys") as threads:
-                parts = list(threads.map(lambda piece: self._checked(self._source(1), *piece), pieces))
+        ranges = np.split(touched, np.flatnonzero(np.diff(touched) > 1) + 1) if len(touched) else []
+        if self._is_far and self._copy is None and 1 < len(ranges) <= _MOST_REQUESTS:
+            with ThreadPoolExecutor(min(len(ranges), self._at_once), "tidelog-keys") as threads:
+                parts = list(threads.map(lambda blocks: self._neighbours(self._source(1), blocks), ranges))
         else:
-            source = self._source(len(pieces)) if source is None else source
-            parts = [self._checked(source, *piece) for piece in pieces]
-        # All whole blocks at once, as there can be many pieces. The last block is shorter.
-        by_length: dict[int, list[np.ndarray]] = {}
-        for content, length in parts:
-            by_length.setdefault(length, []).append(content)
-        entries = [self._entries(np.concatenate(found), length) for length, found in by_length.items()]
-        found = Entries.joined(entries) if entries else Entries.none(self._words)
+            source = self._source(len(ranges)) if source is None else source
+            parts = [self._neighbours(source, blocks) for blocks in ranges]
+        found = Entries.of_blocks(parts, self._words, BLOCK, self._width, self._head.layout)
+        if found.order is not None:
+            own = self._head.order
+            found = replace(found, order=found.order.select(own) if own else None)
         self._require_order(touched, found.codes[0])
         return found
+
+    def _neighbours(self, source: Any, blocks: Int64Array) -> np.ndarray:
+        """The bytes of blocks that are one after the other."""
+        start, stop = int(blocks[0]) * self._width, min((int(blocks[-1]) + 1) * self._width, self._filters_at)
+        content = np.frombuffer(self._part(source, start, stop - start), dtype=np.uint8)
+        for place, block in enumerate(blocks.tolist()):
+            if zlib.crc32(content[place * self._width : (place + 1) * self._width]) != self._head.sums[block]:
+                raise UnusableRunError(self.path, f"{self._name} is damaged in block {block}")
+        return content
 
     def _require_order(self, blocks: Int64Array, codes: Int64Array) -> None:
         """Raise UnusableRunError if codes of these blocks are out of order, or the head has other first codes."""
@@ -415,35 +428,11 @@ class KeyRun:
             raise UnusableRunError(self.path, f"{self._name} is out of order")
         self._is_begin_checked |= bool(len(blocks)) and blocks[0] == 0
 
-    def _entries(self, content: np.ndarray, block: int) -> Entries:
-        entries = Entries.of_blocks(content, self._words, block, self._head.layout)
-        order = self._head.order
-        return replace(entries, order=entries.order.select(order) if entries.order and order else None)
-
     def _source(self, ranges: int) -> Any:
         try:
             return self._opened(ranges)
         except (TidelogError, OSError, ValueError) as error:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}", is_final=False) from error
-
-    def _pieces(self, blocks: Int64Array) -> Iterator[tuple[int, int, int, Int64Array]]:
-        """Where to read neighbouring blocks: the start, how many, how long each is, and their numbers."""
-        tail = self._head.tail
-        is_tail = bool(tail) and blocks[-1] == len(self._fences) - 1
-        whole = len(blocks) - is_tail
-        start = int(blocks[0]) * self._width
-        for count, length in ((whole, BLOCK), (int(is_tail), tail)):
-            if count:
-                width = self._width // BLOCK * length
-                yield start, count, width, blocks[whole:] if length != BLOCK else blocks[:whole]
-                start += count * width
-
-    def _checked(self, source: Any, start: int, count: int, width: int, blocks: Int64Array) -> tuple[np.ndarray, int]:
-        content = np.frombuffer(self._part(source, start, count * width), dtype=np.uint8).reshape(count, width)
-        for block, row in zip(blocks, content, strict=True):
-            if zlib.crc32(row.data) != self._head.sums[block]:
-                raise UnusableRunError(self.path, f"{self._name} is damaged in block {block}")
-        return content, width // (self._width // BLOCK)
 
     def _part(self, source: Any, start: int, size: int) -> bytes:
         try:

@@ -81,8 +81,22 @@ class Entries:
         return np.concatenate([*parts, *rest], axis=1)
 
     @staticmethod
-    def of_blocks(content: np.ndarray, words: int, block: int, layout: OrderLayout) -> Entries:
-        """The entries in blocks as `in_blocks` gives them."""
+    def of_blocks(parts: Sequence[np.ndarray], words: int, block: int, width: int, layout: OrderLayout) -> Entries:
+        """The entries in the bytes of blocks as `in_blocks` gives them. The last block may be shorter.
+
+        The others have `block` entries in `width` bytes each.
+        """
+        if not parts:
+            return Entries.none(words)
+        content = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        whole = len(content) // width * width
+        lines = (content[:whole].reshape(-1, width), content[whole:].reshape(1, -1))
+        found = [Entries._of_lines(own, words, own.shape[1] * block // width, layout) for own in lines if own.size]
+        return Entries.joined(found)
+
+    @staticmethod
+    def _of_lines(content: np.ndarray, words: int, block: int, layout: OrderLayout) -> Entries:
+        """The entries in blocks of so many each: an array of a line for each block."""
         start = 0
 
         def column(kind: type[np.number[Any]]) -> np.ndarray:

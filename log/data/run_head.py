@@ -147,7 +147,7 @@ def _decoded(content: bytes, key: IndexedKey, block: int) -> RunHead:
 
 
 def _only_batch(content: bytes) -> pa.RecordBatch:
-    """The one row of a head, as it was written. Decoding it takes no more memory than its bytes."""
+    """The row of a head, as it was written. Decoding it takes no more memory than its bytes."""
     reader = pa.ipc.MessageReader.open_stream(arrow_input(content))
     messages = [reader.read_next_message(), reader.read_next_message()]
     _require(
@@ -160,7 +160,6 @@ def _only_batch(content: bytes) -> pa.RecordBatch:
     _require(not _is_compressed(messages[1].metadata.to_pybytes()), "its head is compressed")
     batch = pa.ipc.read_record_batch(messages[1], schema)
     batch.validate(full=True)
-    _require(batch.num_rows == 1 and not any(column.null_count for column in batch.columns), "its head has other rows")
     return batch
 
 

@@ -317,13 +317,16 @@ def with_head(blocks: bytes, head: pa.Table, metadata: dict[bytes, bytes], magic
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
-@pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "types"])
+@pytest.mark.parametrize("lacks", ["paths", "rows", "fences", "sums", "tail", "lists", "types"])
 def test_a_head_that_another_program_wrote_is_not_believed(lacks: str, *, is_ordered: bool) -> None:
     store, key, _ = small_run(is_ordered=is_ordered)
     content = store.read(PATH)
     blocks, head, magic = head_of(content)
     metadata = {name: text for name, text in head.schema.metadata.items() if name != lacks.encode()}
-    if lacks == "types":
+    if lacks == "types":  # large codes of floating point are not those that were written
+        fences = head["fences"].cast(pa.list_(pa.float64()))
+        head = head.set_column(head.column_names.index("fences"), "fences", fences)
+    elif lacks == "lists":
         head = pa.table({name: [1] for name in head.column_names})
     elif lacks != "tail":
         head = head.drop_columns([lacks])
