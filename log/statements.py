@@ -68,7 +68,7 @@ class Statements(TableReader):
             snapshot: The version.
             began_s: When the work began, by the monotonic clock; for the conflict ledger.
         """
-        return Transaction(self._store, snapshot.state, self._system, self._move_to_committed, began_s=began_s)
+        return Transaction(self._store, snapshot.state, self._system, self._move_to_maintained, began_s=began_s)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows.

@@ -11,7 +11,6 @@ from tidelog.log.commit_records import CommitRecord
 from tidelog.log.errors import TableExistsError, TableNotFoundError
 from tidelog.log.operations import convert, create_table, drop_table
 from tidelog.log.predicate import at_time
-from tidelog.log.read.absent_table import require_unused
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
 from tidelog.log.read.keys import key_columns
 from tidelog.log.read.timeline import Point
@@ -92,7 +91,6 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        require_unused(store)
         state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM)
         if state is not None:
             return cls(store, state)

@@ -124,7 +124,7 @@ class UpkeepMethods(TableReader):
         table_id = self._state.head.metadata.id
         return finished(
             expire_log(
-                self._store, table_id, self._system, self._move_to_committed, older_than=older_than, dry_run=dry_run
+                self._store, table_id, self._system, self._move_to_maintained, older_than=older_than, dry_run=dry_run
             )
         )
 
@@ -167,7 +167,7 @@ class UpkeepMethods(TableReader):
                 self._store,
                 self._state.head.metadata.id,
                 self._system,
-                self._move_to_committed,
+                self._move_to_maintained,
                 older_than=older_than,
                 dry_run=dry_run,
                 listing=listing,

@@ -299,7 +299,7 @@ class WrittenStatistics:
             if not is_variant(leaf)
         ]
         texts = pa.chunked_array([pa.array([add.stats for add in written], pa.string())])
-        self._counts, bounds = read_bounds(texts, {path: kind for path, _, kind in fields})
+        self._counts, bounds = read_bounds(texts, {path: kind for path, _, kind in fields}, as_written=True)
         known = [_Leaf(path, places, kind, bounds[path]) for path, places, kind in fields]
         self._leaves = [leaf for leaf in known if leaf.is_known]
         self._bounded = [[*self._unconfirmed(file, footer)] for file, footer in enumerate(footers)]

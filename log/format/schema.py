@@ -144,7 +144,11 @@ def own_names(names: Iterable[str], schema: pa.Schema) -> list[str]:
     """Names of columns as the schema spells them, each once; case does not matter. One that it lacks stays as it is."""
     spelled = {name.lower(): name for name in schema.names}
     known = set(schema.names)
-    return list(dict.fromkeys(name if name in known else spelled.get(str(name).lower(), name) for name in names))
+    return list(dict.fromkeys(name if name in known else spelled.get(_lowered(name), name) for name in names))
+
+
+def _lowered(name: object) -> object:
+    return name.lower() if isinstance(name, str) else name
 
 
 def physical_name(field: pa.Field) -> str:

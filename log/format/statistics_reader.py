@@ -66,10 +66,13 @@ def read_row_counts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def read_bounds(
-    texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]
+    texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType], *, as_written: bool = False
 ) -> tuple[pa.ChunkedArray, dict[Path, Bounds]]:
-    """The row counts as from `read_row_counts`, and the bounds of `leaves`, keyed by their physical names."""
-    columns = _decode(texts, leaves)
+    """The row counts as from `read_row_counts`, and the bounds of `leaves`, keyed by their physical names.
+
+    With `as_written`, counts of nulls that cannot be true are not unknown, but what the texts say.
+    """
+    columns = _decode(texts, leaves, as_written=as_written)
     bounds = {}
     for number, (path, kind) in enumerate(leaves.items()):
         low, high = columns.get(f"low {number}"), columns.get(f"high {number}")
@@ -78,7 +81,8 @@ def read_bounds(
         else:
             low, high = _widened(low, high, kind)
         nulls = columns.get(f"nulls {number}")
-        known = _unknown(len(texts)) if nulls is None else _credible(nulls, columns["rows"], low, high)
+        known = _unknown(len(texts)) if nulls is None else nulls
+        known = known if as_written else _credible(known, columns["rows"], low, high)
         bounds[path] = Bounds(low, high, known)
     return columns["rows"], bounds
 
@@ -129,8 +133,10 @@ class _Wanted:
     convert: Callable[[Any], Any]
 
 
-def _decode(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> dict[str, pa.ChunkedArray]:
-    wanted = list(_wanted(leaves))
+def _decode(
+    texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType], *, as_written: bool = False
+) -> dict[str, pa.ChunkedArray]:
+    wanted = list(_wanted(leaves, as_written=as_written))
     if not leaves and len(texts) <= _FEW_TEXTS:
         found = _read_one_by_one(texts, wanted)
         # Arrow can read some texts that are no JSON, such as with a bare NaN.
@@ -145,10 +151,10 @@ def _decode(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> dict[
     return {each.key: pa.chunked_array(pieces[each.key], each.kind) for each in wanted}
 
 
-def _wanted(leaves: Mapping[Path, pa.DataType]) -> Iterator[_Wanted]:
+def _wanted(leaves: Mapping[Path, pa.DataType], *, as_written: bool) -> Iterator[_Wanted]:
     yield _Wanted("rows", ("numRecords",), pa.int64(), _integer(pa.int64()))
     for number, (path, kind) in enumerate(leaves.items()):
-        if not _is_repeated(kind):
+        if as_written or not _is_repeated(kind):
             yield _Wanted(f"nulls {number}", ("nullCount", *path), pa.int64(), _integer(pa.int64()))
         if has_bounds(kind):
             spelled = pa.string() if _is_spelled(kind) else kind

@@ -29,6 +29,7 @@ from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped, requested
 from tidelog.log.format.schema import own_names, require_depth, table_schema, to_schema_string
+from tidelog.log.read.absent_table import require_unused
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.checkpointing import checkpoint
@@ -46,12 +47,13 @@ def create(
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
-    cannot hold, ConfigurationError for an invalid property.
+    cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
     staged = staged_creation(schema, partition_by, properties, system)
     try:
         state = load(store)
     except TableNotFoundError:
+        require_unused(store)
         return put_first(store, staged, system)
     except (CorruptLogError, UnsupportedFeatureError):
         return None

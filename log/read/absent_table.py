@@ -42,7 +42,7 @@ def require_unused(store: Store) -> None:
 
     A clean-up would delete their files, as no version of the table names them. A log is no obstacle here.
     """
-    folders = store.folders()
+    folders = store.folders(until=LOG_FOLDER)
     if LOG_FOLDER in folders:
         return
     found = _foreign_table(store, folders) or _parquet(store, folders)

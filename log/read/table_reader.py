@@ -276,11 +276,15 @@ class TableReader(ArrowReader):
         )
 
     def _move_to_committed(self, state: LogState) -> None:
-        """Load a version that was just committed, unless a newer one is loaded."""
+        """Load a version that a writer just committed, and write a checkpoint in the background if one is due."""
+        self._move_to_maintained(state)
+        self._checkpoints.committed(state.head)
+
+    def _move_to_maintained(self, state: LogState) -> None:
+        """Load a version that maintenance just committed, unless a newer one is loaded."""
         if state.head.version > self.version:
             self._state = state
             self._seen_s = self._system.monotonic_s()
-        self._checkpoints.committed(state.head)
 
     def _facts(self) -> dict[str, object]:
         return {

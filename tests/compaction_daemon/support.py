@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from pyroaring import BitMap64
 
 from tidelog.log import Table
@@ -47,6 +48,11 @@ class PassingClock(ManualClock):
 def memory_table(**properties: object) -> Table:
     """Partitioned by `part`, in memory."""
     return Table.create(f"memory://{uuid.uuid4()}", SCHEMA, partition_by=["part"], properties=properties)
+
+
+def leave_checkpoints_to_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers write none in the background."""
+    monkeypatch.setattr(System, "in_background", lambda _system, _work: None)
 
 
 def put(table: Table, *numbers: int, part: str | None = "a") -> None:

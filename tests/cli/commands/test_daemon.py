@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.cli.support import PROGRAM, run
-from tests.compaction_daemon.support import SCHEMA, numbers_of, put
+from tests.compaction_daemon.support import SCHEMA, leave_checkpoints_to_the_daemon, numbers_of, put
 from tidelog.compaction_daemon.leases import Lease
 from tidelog.compaction_daemon.process import daemon
 from tidelog.log import Table
@@ -22,7 +22,8 @@ from tidelog.log.errors import PathNotWritableError
 from tidelog.log.storage.local import LocalStore
 
 
-def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path) -> None:
+def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoints_to_the_daemon(monkeypatch)
     other = Table.create(str(tmp_path / "other"), SCHEMA, properties={"delta.checkpointInterval": 2})
     for number in range(4):
         put(other, number)
@@ -51,7 +52,8 @@ def test_once_with_nothing_to_do(small_files: Table, tmp_path: Path) -> None:
     ]
 
 
-def test_once_in_words(tmp_path: Path) -> None:
+def test_once_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoints_to_the_daemon(monkeypatch)
     table = Table.create(str(tmp_path / "t"), SCHEMA, properties={"delta.checkpointInterval": 2})
     for number in range(3):
         put(table, number)
@@ -80,6 +82,7 @@ def test_once_fails_if_a_table_fails_and_still_compacts_the_rest(
 
 
 def test_once_fails_if_upkeep_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoints_to_the_daemon(monkeypatch)
     table = Table.create(str(tmp_path / "t"), SCHEMA, properties={"delta.checkpointInterval": 2})
     put(table, 1)
     put(table, 2)

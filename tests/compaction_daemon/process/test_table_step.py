@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, memory_table, put
+from tests.compaction_daemon.support import (
+    SCHEMA,
+    PassingClock,
+    leave_checkpoints_to_the_daemon,
+    live_files,
+    memory_table,
+    put,
+)
 from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, report_of
 from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.leases import Lease
@@ -228,7 +235,8 @@ def test_a_stall_is_that_of_one_table(monkeypatch: pytest.MonkeyPatch, clock: Pa
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def test_the_log_has_no_tail_after_a_checkpoint(clock: PassingClock) -> None:
+def test_the_log_has_no_tail_after_a_checkpoint(clock: PassingClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoints_to_the_daemon(monkeypatch)
     table = memory_table(**{"delta.checkpointInterval": 5})
     for number in range(7):
         put(table, number, part=str(number))

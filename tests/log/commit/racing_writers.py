@@ -59,6 +59,9 @@ class Race(System):
     def monotonic_s(self) -> float:
         return self.now_s
 
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Nothing: threads are not simulated."""
+
     def uniform(self, low: float, high: float) -> float:
         return self._random.uniform(low, high)
 

@@ -229,7 +229,9 @@ def test_columns_and_where_together(parts: Table) -> None:
 
 
 def test_where_can_use_the_commit_columns(parts: Table) -> None:
-    (batch,) = query(parts, changes="append", columns="n", where="_commit_version = 2").run()
+    (batch,) = query(
+        parts, changes="append", columns="n,-_commit_version,-_commit_timestamp", where="_commit_version = 2"
+    ).run()
     assert batch == [{"n": 2}] * 3
 
 

@@ -256,7 +256,7 @@ def test_a_temporary_view_is_queried(spark: SparkSession, view: str) -> None:
 
 def test_a_temporary_view_takes_options(spark: SparkSession, table: Table) -> None:
     table.insert([{"n": 3, "part": "c"}])
-    options = f"path '{table.path}', after '1', changes 'append', columns 'n, _commit_version'"
+    options = f"path '{table.path}', after '1', changes 'append', columns 'n, -_commit_timestamp'"
     spark.sql(f"CREATE TEMPORARY VIEW later USING tidelog OPTIONS ({options})")
     try:
         assert spark.sql("SELECT * FROM later").collect() == [(3, 2)]

@@ -80,7 +80,7 @@ def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
 def test_many_deletions_stay_in_several_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upsert_by_range, "MERGED_ROWS", 2)
+    monkeypatch.setattr("tidelog.log.commit.burial.MERGED_ROWS", 2)
     made = filled(tmp_path, "vectors")
     changed = table(spark, made.path)
     changed.upsert(frame_of(spark, rows(range(12))), keys=["k"], order_by="v", delete_where="k < 10")
@@ -95,7 +95,7 @@ def test_many_deletions_of_a_winner_are_a_conflict(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit does not say which keys it has deleted, even if the table had no row of them."""
-    monkeypatch.setattr(upsert_by_range, "MERGED_ROWS", 2)
+    monkeypatch.setattr("tidelog.log.commit.burial.MERGED_ROWS", 2)
     made = filled(tmp_path, "vectors")
     late = [{**row, "v": row["v"] - 1} for row in rows(range(100, 103))]
     loser = made.begin().upsert(late, keys=["k"], order_by="v")
