@@ -22,7 +22,9 @@ from tidelog.log.errors import PathNotWritableError
 from tidelog.log.storage.local import LocalStore
 
 
-def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_ends_when_there_is_nothing_left(
+    small_files: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leave_checkpoints_to_the_daemon(monkeypatch)
     other = Table.create(str(tmp_path / "other"), SCHEMA, properties={"delta.checkpointInterval": 2})
     for number in range(4):
