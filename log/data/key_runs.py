@@ -411,11 +411,12 @@ class KeyRun:
     def _neighbours(self, source: Any, blocks: Int64Array) -> np.ndarray:
         """The bytes of blocks that are one after the other."""
         start, stop = int(blocks[0]) * self._width, min((int(blocks[-1]) + 1) * self._width, self._filters_at)
-        content = np.frombuffer(self._part(source, start, stop - start), dtype=np.uint8)
+        content = self._part(source, start, stop - start)
+        view = memoryview(content)
         for place, block in enumerate(blocks.tolist()):
-            if zlib.crc32(content[place * self._width : (place + 1) * self._width]) != self._head.sums[block]:
+            if zlib.crc32(view[place * self._width : (place + 1) * self._width]) != self._head.sums[block]:
                 raise UnusableRunError(self.path, f"{self._name} is damaged in block {block}")
-        return content
+        return np.frombuffer(content, dtype=np.uint8)
 
     def _require_order(self, blocks: Int64Array, codes: Int64Array) -> None:
         """Raise UnusableRunError if codes of these blocks are out of order, or the head has other first codes."""

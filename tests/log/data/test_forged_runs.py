@@ -43,8 +43,10 @@ def sealed(before: Any, head: bytes, magic: bytes = b"tidekey3") -> bytes:
 def head_bytes(columns: dict[str, Any], metadata: dict[bytes, bytes], **options: Any) -> bytes:
     """A head with a row of these lists."""
     lists = [
-        pa.ListArray.from_arrays(pa.array([0, len(columns[name])], pa.int32()), pa.array(columns[name], kind))
-        for name, kind in zip(FLAT.names, FLAT.types, strict=True)
+        pa.ListArray.from_arrays(
+            pa.array([0, len(values)], pa.int32()), values if isinstance(values, pa.Array) else pa.array(values, kind)
+        )
+        for values, kind in ((columns[name], kind) for name, kind in zip(FLAT.names, FLAT.types, strict=True))
     ]
     batch = pa.RecordBatch.from_arrays(lists, names=list(NAMES)).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
@@ -327,7 +329,9 @@ def moved(block: int, by: int) -> list[int]:
 
 
 def found(store: MemoryStore, key: IndexedKey, *numbers: int) -> list[int]:
-    return KeyRun(store, PATH, key).find(np.array([numbers])).places.tolist()
+    """Which of the numbers a lookup finds, by their places."""
+    places: list[int] = KeyRun(store, PATH, key).find(np.array([numbers])).places.tolist()
+    return places
 
 
 FALSE_HEADS: list[tuple[dict[str, Any], str]] = [
@@ -335,6 +339,7 @@ FALSE_HEADS: list[tuple[dict[str, Any], str]] = [
     ({"paths": ["a", "a"]}, "wrong paths"),
     ({"paths": ["a", None]}, "wrong paths"),
     ({"paths": ["a"]}, "wrong paths"),
+    ({"paths": pa.array([b"a", b"\xff"]).view(pa.string())}, "decoded"),
     ({"rows": [-1, 401]}, "counts of rows"),
     ({"rows": [2**31, 200]}, "counts of rows"),
     ({"rows": [200, 100]}, "more entries"),

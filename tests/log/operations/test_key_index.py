@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -63,10 +63,19 @@ TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an order": ({**BY_NUMBER, **BY_ORDER}, []),
     "an order by a partition": ({**BY_NUMBER, "tidelog.orderBy": "part, v"}, ["part"]),
     "an order, mapped": ({**BY_BOTH, **BY_ORDER}, ["part"]),
+    "a decimal that is widened": ({**BY_NUMBER, "delta.enableTypeWidening": True}, []),
+    "a decimal that is widened, and a text": ({**BY_BOTH, "delta.enableTypeWidening": True}, []),
 }
 
 
-MAIN = [("one number", True), ("two columns", False), ("partitions", True), ("feed", True), ("an order, mapped", True)]
+MAIN = [
+    ("one number", True),
+    ("two columns", False),
+    ("partitions", True),
+    ("feed", True),
+    ("an order, mapped", True),
+    ("a decimal that is widened", True),
+]
 HISTORIES = [
     pytest.param(*case, marks=[] if case in MAIN else pytest.mark.full)
     for case in itertools.product(TABLES, (False, True))
@@ -78,10 +87,16 @@ def made(kind: str, *, is_indexed: bool) -> Table:
     properties = {**properties, "tidelog.keyIndex": str(is_indexed).lower()}
     if kind == "row ids":
         return tracked_table(schema=SCHEMA, properties=properties)
-    table = new_table(memory_store(), SCHEMA, partition_by=partition_by, properties=properties)
+    schema = with_decimals(9, 0) if "decimal" in kind else SCHEMA
+    table = new_table(memory_store(), schema, partition_by=partition_by, properties=properties)
     if "mapped" in kind:
         put_foreign(table, *mapped(load(table.store).head.metadata))
     return table.refresh()
+
+
+def with_decimals(digits: int, scale: int) -> pa.Schema:
+    """The schema with decimals as keys, whose hashes depend on their type."""
+    return SCHEMA.set(0, pa.field("k", pa.decimal128(digits, scale)))
 
 
 def mapped(old: Metadata) -> tuple[Metadata, Protocol]:
@@ -95,6 +110,16 @@ def mapped(old: Metadata) -> tuple[Metadata, Protocol]:
     features = ("columnMapping", "deletionVectors")
     protocol = Protocol(3, 7, reader_features=features, writer_features=(*features, "inCommitTimestamp"))
     return msgspec.structs.replace(old, schema_string=schema_string, configuration=configuration), protocol
+
+
+def widen(table: Table, given: Sequence[Mapping[str, Any]]) -> None:
+    """Upsert rows whose keys have one digit more behind the point than the table's have."""
+    old = table.schema.field("k").type
+    schema = with_decimals(old.precision + 1, old.scale + 1)
+    transaction = table.begin()
+    transaction.evolve(schema)
+    rows = [{**row, "k": Decimal(row["k"])} for row in given]
+    committed(transaction.upsert(pa.Table.from_pylist(rows, schema)).commit())
 
 
 def some_rows(randomness: random.Random, count: int) -> list[dict[str, Any]]:
@@ -167,6 +192,8 @@ def step(table: Table, randomness: random.Random) -> None:
         table.update(f"v > {randomness.randrange(100)}", {"v": "v + 1"})
     elif kind == "order" and "tidelog.orderBy" in table.properties:
         table.set_properties({"tidelog.orderBy": randomness.choice(["v", "part, v", "V, k"])})
+    elif kind == "order" and "delta.enableTypeWidening" in table.properties:
+        widen(table, given)
     elif kind in {"minor", "major"}:
         table.compact(kind)
     elif kind == "restore" and table.version > 3:
