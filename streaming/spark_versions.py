@@ -4,6 +4,7 @@
 |---|---|
 | 4.0 | Python data sources; the oldest that works |
 | 4.1 | `ArrowConverters.fromIPCStream` needs no task |
+| 4.1 | there is a type TIME |
 | 4.2 | Python sources are told the limits of a micro-batch, and take part in `Trigger.AvailableNow` |
 | 4.2 | a writer gives out its plan, whose metrics say how many rows the tasks wrote |
 | 4.2 | a task of a data source has an `inputPartition`; before, it had a list of them |
@@ -18,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.log.errors import PrerequisiteError, installing
+from tidelog.log.errors import PrerequisiteError, SchemaMismatchError, installing
 
 _INSTALL = (
     f"{installing('spark')}, which brings PySpark 4.0 or later; on a platform with a Spark of its own, take a release "
@@ -47,9 +48,21 @@ if INSTALLED < OLDEST:
 try:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext  # noqa: F401 - what pyspark-client lacks
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrameWriter
+    from pyspark.sql import types as spark_types
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import (
+        ArrayType,
+        CalendarIntervalType,
+        DataType,
+        DayTimeIntervalType,
+        MapType,
+        NullType,
+        StructField,
+        StructType,
+        YearMonthIntervalType,
+    )
 except ImportError as _error:
     raise PrerequisiteError(
         f"tidelog.streaming needs the whole of PySpark: {_error}",
@@ -66,9 +79,65 @@ WRITERS_COUNT = INSTALLED >= (4, 2)
 """Whether `saved_rows` can be called: writers give out their plan."""
 
 
+# Delta has none of them, though Arrow has some.
+_NOT_IN_TABLES = (
+    CalendarIntervalType,
+    DayTimeIntervalType,
+    YearMonthIntervalType,
+    *([spark_types.TimeType] if INSTALLED >= (4, 1) else []),
+)
+
+
 def columns_to_arrow(schema: StructType) -> pa.Schema:
-    """Spark's columns as Arrow's. Timestamps with a zone are in UTC."""
-    return to_arrow_schema(schema, timezone="UTC") if INSTALLED >= (4, 2) else to_arrow_schema(schema)
+    """Spark's columns as Arrow's. Timestamps with a zone are in UTC. What is void can be null, as Arrow wants it.
+
+    Raises SchemaMismatchError for an interval, a TIME, and other types that no table can hold.
+    """
+    loose = _for_arrow(schema, "")
+    try:
+        return to_arrow_schema(loose, timezone="UTC") if INSTALLED >= (4, 2) else to_arrow_schema(loose)
+    except PySparkException as error:
+        raise SchemaMismatchError(
+            f"a table cannot have these columns: {error}", advice="use other types", column=""
+        ) from error
+
+
+def _for_arrow(kind: DataType, where: str) -> Any:
+    """The type itself, or one that differs from it in what can be null."""
+    if isinstance(kind, StructType):
+        names = [f"{where}.{field.name}" if where else field.name for field in kind]
+        inner = [_for_arrow(field.dataType, name) for field, name in zip(kind, names, strict=True)]
+        if all(map(_is_same, inner, kind)):
+            return kind
+        return StructType(
+            [
+                StructField(field.name, found, field.nullable or isinstance(found, NullType), field.metadata)
+                for field, found in zip(kind, inner, strict=True)
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        element = _for_arrow(kind.elementType, f"{where}.element")
+        return ArrayType(element, kind.containsNull or isinstance(element, NullType))
+    if isinstance(kind, MapType):
+        if isinstance(kind.keyType, NullType):
+            raise SchemaMismatchError(
+                f"column {where!r} is a map without a type for its keys",
+                advice="cast it, as in CAST(map() AS MAP<STRING, STRING>), or drop it",
+                column=where,
+            )
+        key, value = _for_arrow(kind.keyType, f"{where}.key"), _for_arrow(kind.valueType, f"{where}.value")
+        return MapType(key, value, kind.valueContainsNull or isinstance(value, NullType))
+    if isinstance(kind, _NOT_IN_TABLES):
+        raise SchemaMismatchError(
+            f"column {where!r} has Spark's type {kind.simpleString()}, which a Delta table cannot hold",
+            advice="cast it to STRING" if isinstance(kind, CalendarIntervalType) else "cast it to STRING or BIGINT",
+            column=where,
+        )
+    return kind
+
+
+def _is_same(found: DataType, field: StructField) -> bool:
+    return found is field.dataType and (field.nullable or not isinstance(found, NullType))
 
 
 def columns_from_arrow(schema: pa.Schema) -> StructType:

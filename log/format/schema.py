@@ -311,6 +311,22 @@ def require_depth(fields: Iterable[pa.Field]) -> None:
             left += [(kind.field(index).type, levels) for index in range(kind.num_fields)]
 
 
+def require_typed(field: pa.Field, full: str) -> None:
+    """Raise SchemaMismatchError for a new column or field that has no type, or elements or fields without one."""
+    if pt.is_null(field.type):
+        raise SchemaMismatchError(
+            f"the data's new column {full!r} has no type, because all of its values are null",
+            advice="cast it to the type that the table's column should have, or drop it",
+            column=full,
+        )
+    if any(pt.is_null(inner.type) for inner in fields_within(field)):
+        raise SchemaMismatchError(
+            f"the data's new column {full!r} has only a part of a type, {field.type}, because what is in it is empty",
+            advice="cast it to the type that the table's column should have, or drop it",
+            column=full,
+        )
+
+
 def has_timestamp_ntz(schema: pa.Schema) -> bool:
     """Whether a column is, or has in it, Delta's timestamp without a time zone: it needs the feature `timestampNtz`."""
     kinds = (inner.type for field in schema for inner in fields_within(field))

@@ -14,7 +14,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import properties, type_widening
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.column_mapping import Field, highest_used_id, mapped
@@ -25,6 +24,7 @@ from tidelog.log.format.schema import (
     is_list,
     primitive_of,
     require_depth,
+    require_typed,
     to_schema_string,
 )
 from tidelog.log.format.type_widening import TypeChange
@@ -168,12 +168,7 @@ class _Merge:
         return changes[-1].after
 
     def _new(self, field: pa.Field, full: str) -> list[Field]:
-        if pt.is_null(field.type):
-            raise SchemaMismatchError(
-                f"the data's new column {full!r} has no type, because all of its values are null",
-                advice="cast it to the type that the table's column should have, or drop it",
-                column=full,
-            )
+        require_typed(field, full)
         fields: list[Field] = msgspec.json.decode(to_schema_string(pa.schema([field])))["fields"]
         if self.is_mapping:
             fields, self.last_id = mapped(fields, self.last_id, lambda: f"col-{self._system.uuid()}")

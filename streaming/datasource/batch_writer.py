@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -19,7 +20,8 @@ from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
+from tidelog.log.errors import ConfigurationError, RetryableError, TableNotFoundError, TidelogError
+from tidelog.log.format.schema import fields_within, require_typed
 from tidelog.log.operations.delete_update import require_row_changes
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.rules import RowRules
@@ -153,6 +155,7 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
     """The table, or a new empty one with the frame's columns, all nullable."""
     require_reachable(open_store(options.path, options.storage_options))
     nullable = pa.schema([field.with_nullable(True) for field in frame])  # noqa: FBT003 - pyarrow's signature
+    _require_typed_elements(nullable, options)
     table = Table.create(
         options.path,
         nullable,
@@ -169,6 +172,18 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
             "a new table",
         )
     return table
+
+
+def _require_typed_elements(columns: pa.Schema, options: WriteOptions) -> None:
+    """Raise SchemaMismatchError for a new table with elements, fields or values without a type."""
+    nested = [field for field in columns if pt.is_nested(field.type)]
+    if not any(pt.is_null(inner.type) for field in nested for inner in fields_within(field)):
+        return
+    try:
+        Table.open(options.path, storage_options=options.storage_options)
+    except TableNotFoundError:
+        for field in nested:
+            require_typed(field, field.name)
 
 
 def _require_success(results: Sequence[TaskResult]) -> None:

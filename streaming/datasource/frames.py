@@ -10,6 +10,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -20,7 +21,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidelog.log import Table
 from tidelog.log.data.writer import CHANGE_TYPE
-from tidelog.log.errors import ConfigurationError, PredicateError, RetryableError, SchemaMismatchError, TableExistsError
+from tidelog.log.errors import (
+    ConfigurationError,
+    PredicateError,
+    RetryableError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from tidelog.log.format.actions import Metadata
 from tidelog.log.read.changes import only_these
 from tidelog.log.read.mixed_commits import Change
@@ -44,7 +52,7 @@ from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.read_options import ReadOptions
 from tidelog.streaming.datasource.spark_expressions import each, node_kind
 from tidelog.streaming.datasource.write_options import parse_write
-from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.plain_frame import has_voids, quoted, typed_voids
 from tidelog.streaming.executors.session import QUERY_ID, java_query
 from tidelog.streaming.executors.tasks import run_on_rows
 from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
@@ -350,6 +358,9 @@ def write(
     options = replace(options, reads_table=options.overwrite and reads_table(options.path))
     if partition_by is not None:
         options = replace(options, partition_by=tuple(partition_by))
+    if has_voids(data.schema):
+        with suppress(TableNotFoundError):
+            data = typed_voids(data, Table.open(options.path, storage_options=options.storage_options).schema)
     try:
         writer = BatchWriter(options, data.schema)
     except TableExistsError as error:

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -412,10 +411,7 @@ def _arrow(schema: StructType) -> pa.Schema:
     Raises SchemaMismatchError for a type that a table cannot keep.
     """
     require_plain(schema)
-    try:
-        plain = spark_versions.columns_to_arrow(schema)
-    except PySparkException as error:
-        raise SchemaMismatchError(f"a table cannot have these columns: {error}", advice="use other types") from error
+    plain = spark_versions.columns_to_arrow(schema)
     comments = {field.name: field.metadata.get("comment") for field in schema}
     return pa.schema(
         [field.with_metadata({"comment": comments[field.name]}) if comments[field.name] else field for field in plain]

@@ -6,11 +6,14 @@ Python in its tasks, so Spark converts the frame if its types alone show that ev
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from tidelog.log.data.conform import conform, match_names
 from tidelog.log.data.writer import DataWriter
@@ -35,6 +38,71 @@ EXACT_TEXT = {
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The frame's columns as Arrow types."""
     return spark_versions.columns_to_arrow(frame.schema)
+
+
+def typed_voids(frame: DataFrame, table: pa.Schema) -> DataFrame:
+    """The frame with the table's types for its columns, fields and elements of the type void.
+
+    Spark has no better type for NULL, `array()` and `map()`. What the table lacks stays void.
+    """
+    return _to(frame, list(table), None) if has_voids(frame.schema) else frame
+
+
+def without_voids(frame: DataFrame, table: pa.Schema, keep: Collection[str]) -> DataFrame:
+    """The same, without the void columns, and void fields of structs, that the table lacks: all of them are null.
+
+    The columns `keep`, in lower case, stay.
+    """
+    return _to(frame, list(table), keep)
+
+
+def has_voids(kind: DataType) -> bool:
+    """Whether the type is void, or has void in it."""
+    if isinstance(kind, StructType):
+        return any(has_voids(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return has_voids(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_voids(kind.keyType) or has_voids(kind.valueType)
+    return isinstance(kind, NullType)
+
+
+def _to(frame: DataFrame, known: list[pa.Field], keep: Collection[str] | None) -> DataFrame:
+    schema = StructType(_typed_fields(frame.schema, known, keep))
+    return frame if schema == frame.schema else frame.to(schema)
+
+
+def _typed_fields(found: StructType, known: list[pa.Field], keep: Collection[str] | None) -> list[StructField]:
+    """Fields with the types of those `known`. Void ones that are unknown are left out unless `keep` is None."""
+    own = {field.name.lower(): field for field in known}
+    fields = []
+    for field in found:
+        name = field.name.lower()
+        if keep is None or name in keep or name in own or not isinstance(field.dataType, NullType):
+            kind = _typed(field.dataType, own.get(name), None if keep is None else ())
+            fields.append(StructField(field.name, kind, field.nullable, field.metadata))
+    return fields
+
+
+def _typed(found: DataType, own: pa.Field | None, keep: Collection[str] | None) -> DataType:
+    """The type with those of the table's field for what is void in it."""
+    if isinstance(found, NullType):
+        if own is None or has_variant(own):
+            return found
+        return spark_versions.columns_from_arrow(pa.schema([own.remove_metadata()]))[0].dataType
+    if isinstance(found, StructType):
+        inner = [] if own is None or not pt.is_struct(own.type) else list(own.type)
+        # A struct without fields would say nothing of what is missing.
+        return StructType(_typed_fields(found, inner, keep) or _typed_fields(found, inner, None))
+    if isinstance(found, ArrayType):
+        element = own.type.value_field if own is not None and pt.is_list(own.type) else None
+        return ArrayType(_typed(found.elementType, element, keep), found.containsNull)
+    if isinstance(found, MapType):
+        key = value = None
+        if own is not None and pt.is_map(own.type):
+            key, value = own.type.key_field, own.type.item_field
+        return MapType(_typed(found.keyType, key, keep), _typed(found.valueType, value, keep), found.valueContainsNull)
+    return found
 
 
 def quoted(name: str) -> str:

@@ -30,9 +30,9 @@ from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.system import REAL_SYSTEM
-from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.computed_once import computed_once
+from tidelog.streaming.executors.plain_frame import arrow_schema, typed_voids
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
@@ -192,6 +192,7 @@ class SparkTable:
             ConflictError: Another commit won each attempt.
         """
         require_frame(data)
+        data = self._typed(data)
         if columns != ALL or when_matched or when_not_matched or when_not_matched_by_source:
             return self._table.upsert(
                 collected(data),
@@ -208,7 +209,6 @@ class SparkTable:
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         with computed_once(data) as held:
             count = held.count()
-            self._table.refresh()
             names = key_columns(keys, self._table.schema, self._table.properties)
             order = order_columns(order_by, self._table.schema, self._table.properties)
             rows = newest_rows_of_frame(held, names, order) if order else held
@@ -246,8 +246,8 @@ class SparkTable:
         writer = transaction.writer
         changes = deletes_leave_change_files(transaction.state.head)
         overwrite = Overwrite(writer, where, dynamic=dynamic, change_files=changes)
-        frame, rules = ruled(data, writer)
-        rules.require_fits(spark_versions.columns_to_arrow(frame.schema))
+        frame, rules = ruled(typed_voids(data, writer.schema), writer)
+        rules.require_fits(arrow_schema(frame))
         with transaction.working():
             parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic, changes))
             deleted = None
@@ -295,6 +295,12 @@ class SparkTable:
                 executor=executor,
                 budget=budget,
             )
+
+    def _typed(self, data: DataFrame) -> DataFrame:
+        """The data for the newest version. Raises SchemaMismatchError for a type that no table can hold."""
+        typed = typed_voids(data, self._table.refresh().schema)
+        arrow_schema(typed)
+        return typed
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
         return self._statement(self._in_parts(where, stage))

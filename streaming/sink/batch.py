@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelog.log import Committed, Table, Transaction
@@ -27,12 +28,12 @@ from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.computed_once import computed_once
-from tidelog.streaming.executors.plain_frame import arrow_schema
+from tidelog.streaming.executors.plain_frame import arrow_schema, has_voids, typed_voids, without_voids
 from tidelog.streaming.executors.session import is_connect, is_running
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
-from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, reads_twice, rows_of_batch
+from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, columns_read, reads_twice, rows_of_batch
 from tidelog.streaming.sink.captured import (
     OF_RECORD,
     Captured,
@@ -179,6 +180,8 @@ class Batch:
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
                 self._transaction = self._begin_again()
+            if has_voids(self._frame.schema):
+                self._frame = self._without_voids()
             few_files = brake is not None and brake.coalesce
             with self._readable() as batch, self._applicable(batch) as frame:
                 if batch is not None and not batch.has_columns:
@@ -207,6 +210,12 @@ class Batch:
                 f"mode={OVERWRITE_PARTITIONS!r}; or use outputMode('append') with a watermark",
             )
         self._parts.fitting_run_id = run_id
+
+    def _without_voids(self) -> DataFrame:
+        """The batch's rows in the table's types; a column without a type, all null, waits for a batch that has one."""
+        table = pa.schema([]) if self._transaction is None else self._transaction.schema
+        frame = typed_voids(self._frame, table)
+        return without_voids(frame, table, columns_read(self._settings, arrow_schema(frame)))
 
     def _completed(self, batch: Captured, frame: DataFrame, transaction: Transaction, *, few_files: bool) -> BatchRows:
         """The rows of a batch together with what they need of the table that the transaction is based on."""

@@ -332,6 +332,12 @@ def _only_for_order(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -
     return [name for name in data.names if name.lower() in wanted - known]
 
 
+def columns_read(settings: SinkSettings, data: pa.Schema) -> set[str]:
+    """The columns that the sink's settings name, in lower case."""
+    named = (*settings.keys, *(settings.order_by or ()), *settings.partition_by, *(settings.captured or ()))
+    return {name.lower() for name in (*named, *_read_by_delete_where(settings, data))}
+
+
 def _read_by_delete_where(settings: SinkSettings, data: pa.Schema) -> set[str]:
     if settings.delete_where is None:
         return set()

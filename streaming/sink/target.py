@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import DataFrame
 
 from tidelog.log import Table, Transaction
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.format import commit_info
 from tidelog.log.format import properties as table_properties
+from tidelog.log.format.schema import require_typed
 from tidelog.log.read.changes import change_schema
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.micro_batch import MicroBatch
@@ -44,9 +46,21 @@ class Target:
         return transaction
 
     def create(self, frame: DataFrame) -> None:
-        """Create the table with the frame's columns, all nullable, unless another writer does so first."""
+        """Create the table with the frame's columns, all nullable, unless another writer does so first.
+
+        A column that only the order or `delete_where` reads, and that has no type yet, is left out.
+        """
         settings = self._settings
-        nullable = pa.schema([field.with_nullable(True) for field in arrow_schema(frame)])  # noqa: FBT003 - pyarrow's signature
+        needed = {name.lower() for name in (*settings.keys, *settings.partition_by)}
+        nullable = pa.schema(
+            [
+                field.with_nullable(True)  # noqa: FBT003 - pyarrow's signature
+                for field in arrow_schema(frame)
+                if field.name.lower() in needed or not pt.is_null(field.type)
+            ]
+        )
+        for field in nullable:
+            require_typed(field, field.name)
         change_schema(nullable, "cdc")
         properties = dict(settings.properties)
         key = table_properties.spell_names(settings.keys)

@@ -122,7 +122,7 @@ def test_a_batch_that_does_not_fit_the_table_names_the_column(
         (["n", "N as other"], ["missing"], "cannot partition by 'missing'"),
         (["n"], ["n"], "every column is a partition column"),
         (["n", "array(n) as a"], ["a"], "partition by a column that is not nested"),
-        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to string, long"),
+        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to STRING or BIGINT"),
     ],
 )
 def test_a_batch_that_no_table_can_be_created_for_is_refused(
