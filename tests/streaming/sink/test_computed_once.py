@@ -139,6 +139,7 @@ def test_a_batch_that_lost_a_race_comes_from_one_computation(
     assert numbers_of(tmp_path / "table") == Counter(source.numbers)
 
 
+@pytest.mark.full
 def test_other_ways_compute_their_data_once(
     spark: SparkSession, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_condition_on_a_column_without_a_type(
     assert rows(path) == [{"n": 1}]
 
 
+@pytest.mark.full
 def test_a_spark_table_and_the_format(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     Table.create(path, SCHEMA)
