@@ -138,7 +138,15 @@ def _read(
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
-        parquet, together = _parquet_file(source, store, groups, coded=coded)
+        shape_of = partial(
+            Shape,
+            schema=schema,
+            values=file.partition_values,
+            base_row_id=file.base_row_id,
+            commit_version=file.commit_version,
+            coded=coded,
+        )
+        parquet, together, shape = _parquet_file(source, store, groups, shape_of, coded=coded)
         with source, parquet:
             claimed = _plausible_rows(parquet.metadata, source.size())
             if on_footer is not None:
@@ -147,14 +155,6 @@ def _read(
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
             if only is not None and only and only.max() >= claimed:
                 raise ValueError("it has fewer rows than the log says")
-            shape = Shape(
-                parquet.schema_arrow,
-                schema,
-                file.partition_values,
-                base_row_id=file.base_row_id,
-                commit_version=file.commit_version,
-                coded=coded,
-            )
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
             threads = not isinstance(source, pa.PythonFile) and claimed > _MANY_ROWS
@@ -234,9 +234,9 @@ def physical_rows(store: Store, file: DataFile) -> int:
 
 
 def _parquet_file(
-    source: Any, store: Store, wanted: Sequence[int] | None, *, coded: bool
-) -> tuple[pq.ParquetFile, list[list[int]]]:
-    """The open file, and its row groups as they should be read: in each list together.
+    source: Any, store: Store, wanted: Sequence[int] | None, shape_of: Callable[[pa.Schema], Shape], *, coded: bool
+) -> tuple[pq.ParquetFile, list[list[int]], Shape]:
+    """The open file, its row groups as they should be read, in each list together, and what becomes of its columns.
 
     In memory there is a buffer for each column, whatever the size of the file. Where a reader mostly waits, and the row
     groups are not too large, there is one row group, whose columns are fetched at the same time.
@@ -253,19 +253,20 @@ def _parquet_file(
     metadata = parquet.metadata
     groups = [*range(metadata.num_row_groups)] if wanted is None else [*wanted]
     special: dict[str, Any] = {}
+    shape = shape_of(parquet.schema_arrow)
 
     def longest_code(name: str, group: int) -> int:
         with pq.ParquetFile(source, metadata=metadata, **options, read_dictionary=[name]) as other:
             batch = next(other.iter_batches(batch_size=1, row_groups=[group], columns=[name], use_threads=False))
             return _longest(batch.column(0))
 
-    if texts := _coded_columns(parquet, 0 if coded else _MANY_ROWS, longest_code):
+    if texts := _coded_columns(parquet, shape.present, groups, 0 if coded else _MANY_ROWS, longest_code):
         special["read_dictionary"] = texts
     if waits and all(_size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups):
         special["pre_buffer"] = True
     if special:
         parquet = pq.ParquetFile(source, metadata=metadata, **{**options, **special})
-    return parquet, [[group] for group in groups] if "pre_buffer" in special else [groups]
+    return parquet, [[group] for group in groups] if "pre_buffer" in special else [groups], shape
 
 
 def _rows_of_a_batch(parquet: pq.ParquetFile, columns: Sequence[str]) -> int:
@@ -287,8 +288,14 @@ def _size_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
 
 
-def _coded_columns(parquet: pq.ParquetFile, rows: int, longest_code: Callable[[str, int], int]) -> list[str]:
-    """The columns to decode by their distinct values.
+def _coded_columns(
+    parquet: pq.ParquetFile,
+    columns: Sequence[str],
+    wanted: Sequence[int],
+    rows: int,
+    longest_code: Callable[[str, int], int],
+) -> list[str]:
+    """The columns to decode by their distinct values, of those that are read of the row groups that are wanted.
 
     In a file with at least so many rows, these are the texts that have a code for each value and few distinct values.
     Decoding these once takes half the time. For other columns it takes several times as long, and the footer does not
@@ -298,7 +305,8 @@ def _coded_columns(parquet: pq.ParquetFile, rows: int, longest_code: Callable[[s
     `longest_code` looks up the longest value that has a code in a row group.
     """
     metadata, schema = parquet.metadata, parquet.schema
-    kinds = {field.name: field.type for field in parquet.schema_arrow}
+    read = set(columns)
+    kinds = {field.name: field.type for field in parquet.schema_arrow if field.name in read}
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     found = []
     for number in range(metadata.num_columns):
@@ -308,8 +316,7 @@ def _coded_columns(parquet: pq.ParquetFile, rows: int, longest_code: Callable[[s
             continue
         chunks = [group.column(number) for group in groups]
         has_few = metadata.num_rows >= rows and pt.is_string(kind) and all(map(_has_few_texts, chunks))
-        looks = (partial(longest_code, name, index) for index in range(len(groups)))
-        if has_few or any(map(_may_be_long, chunks, looks)):
+        if has_few or any(_may_be_long(chunks[group], partial(longest_code, name, group)) for group in wanted):
             found.append(name)
     return found
 

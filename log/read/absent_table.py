@@ -42,11 +42,13 @@ def require_unused(store: Store) -> None:
 
     A clean-up would delete their files, as no version of the table names them. A log is no obstacle here.
     """
-    folders = store.folders(until=LOG_FOLDER)
-    if LOG_FOLDER in folders:
+    try:
+        folders = store.folders(until=LOG_FOLDER)
+    except FileNotFoundError:  # no folder can have the path, as the first file that is put there will show
         return
-    found = _foreign_table(store, folders) or _parquet(store, folders)
-    if found is not None:
+    found = None if LOG_FOLDER in folders else _foreign_table(store, folders) or _parquet(store, folders)
+    # Another writer may have made a table meanwhile, whose files these are.
+    if found is not None and LOG_FOLDER not in store.folders(until=LOG_FOLDER):
         raise ConfigurationError(
             f"cannot create a table at {store.url}: {found.what}",
             advice=f"choose another path, or {found.advice}" if found.advice == _CONVERT else "choose another path",

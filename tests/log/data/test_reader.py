@@ -183,10 +183,10 @@ def test_long_values_of_all_types_are_decoded_in_parts(
     assert pa.Table.from_batches(batches) == rows.cast(schema)
 
 
-def test_short_texts_are_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their bounds say that they are short, so that no dictionary is looked at."""
+def test_no_dictionary_is_looked_at_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of short texts say that they are short, and what is not read can be of any length."""
     monkeypatch.setattr(reader, "_DECODED_BYTES", 2**12)
-    opened = []
+    opened: list[Any] = []
     real = pq.ParquetFile
 
     def parquet_file(*arguments: Any, **options: Any) -> pq.ParquetFile:
@@ -198,4 +198,10 @@ def test_short_texts_are_decoded_whole(tmp_path: Path, monkeypatch: pytest.Monke
     pq.write_table(rows, tmp_path / "short.parquet", store_schema=False)
     batches = [*reader.read_batches(LocalStore(str(tmp_path)), DataFile("short.parquet", {}, None), rows.schema)]
     assert [batch.num_rows for batch in batches] == [5_000]
+    assert len(opened) == 1
+    _long_file(tmp_path, "t", pa.string(), store_schema=False)
+    opened.clear()
+    only_k = pa.schema([("k", pa.int64())])
+    batches = [*reader.read_batches(LocalStore(str(tmp_path)), DataFile("long.parquet", {}, None), only_k)]
+    assert [batch.num_rows for batch in batches] == [SHARING]
     assert len(opened) == 1

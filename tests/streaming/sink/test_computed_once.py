@@ -34,6 +34,11 @@ Calls = Accumulator[int]
 _OFTEN_NULL = 0.3
 
 
+def kept_of(spark: SparkSession) -> set[int]:
+    """The numbers of what the session keeps. Other tests of the session may have left some."""
+    return {int(number) for number in spark.sparkContext._jsc.getPersistentRDDs()}
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "input")
@@ -92,9 +97,10 @@ def test_each_row_of_each_batch_is_computed_once(
         pytest.skip("the driver writes these")
     letters = Sink(str(tmp_path / "dead"), name="dead", writer=writer) if has_letters else None
     sink = Sink(str(tmp_path / "table"), writer=writer, dead_letters=letters, **arguments)
+    before = kept_of(spark)
     drain(counted(source.put(3).stream(spark), calls), sink, tmp_path / "cp")
     assert calls.value == source.count * 10
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+    assert kept_of(spark) == before
 
 
 @pytest.mark.full
@@ -144,6 +150,7 @@ def test_other_ways_compute_their_data_once(
     spark: SparkSession, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "table")
+    before = kept_of(spark)
     Table.create(path, pa.schema([("n", pa.int64()), ("k", pa.int64())])).insert([{"n": 1, "k": 1}])
     table = spark_table(spark, path)
     data = counted(spark.range(20).withColumnRenamed("id", "n"), calls)
@@ -164,14 +171,15 @@ def test_other_ways_compute_their_data_once(
     for number, way in enumerate(ways, 1):
         way(data)
         assert calls.value == number * 20
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+    assert kept_of(spark) == before
 
 
 def test_rows_that_are_kept_go_with_the_block(spark: SparkSession, calls: Calls) -> None:
+    before = kept_of(spark)
     with computed_once(counted(spark.range(20).withColumnRenamed("id", "n"), calls)) as kept:
         assert (kept.count(), kept.where("n > 10").count()) == (20, 9)
-        assert len(spark.sparkContext._jsc.getPersistentRDDs()) == 1
-    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+        assert len(kept_of(spark) - before) == 1
+    assert kept_of(spark) == before
     assert calls.value == 20
     with pytest.raises((PySparkException, Py4JError)):  # not computed again, which could give other rows
         kept.collect()
