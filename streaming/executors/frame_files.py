@@ -6,6 +6,7 @@ Either way Spark counts the rows in the job that writes them, and the files must
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import WriteVerificationError
+from tidelog.log.errors import TidelogError, WriteVerificationError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.rules import RowRules
@@ -23,6 +24,8 @@ from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
+# In a file of few rows a column looks as if its values did not repeat.
+_TELLING_ROWS = 100_000
 # After so many batches dictionaries are tried again: values may repeat by now.
 _TRIED_AGAIN = 32
 
@@ -69,8 +72,9 @@ def write_frame(
         plain = dictionaries.plain() if dictionaries else ()
         limits = {"max_tasks": max_tasks, "rows_per_file": rows_per_file}
         adds, count = jvm_files.write_by_jvm(rows, writer, **limits, plain=plain)
-        if dictionaries and adds and not plain:
-            dictionaries.learn(jvm_files.plain_columns(writer, adds[0]))
+        if dictionaries and adds and not plain and count >= _TELLING_ROWS * len(adds):
+            with suppress(TidelogError, OSError):  # the batch is written, and the next one tells as much
+                dictionaries.learn(jvm_files.plain_columns(writer, adds[0]))
     else:
         adds, count = _write_in_tasks(frame, rules, max_tasks)
     try:

@@ -339,7 +339,7 @@ def test_what_a_variant_cannot_hold_is_a_dead_letter(spark: SparkSession, text: 
 @pytest.mark.parametrize(
     ("schema", "options", "error", "message"),
     [
-        ("id INT, t INTERVAL DAY TO SECOND", {}, ConfigurationError, "cannot be read"),
+        ("id INT, t INTERVAL DAY TO SECOND", {}, SchemaMismatchError, "which a Delta table cannot hold"),
         ("id INT, m MAP<ARRAY<INT>,INT>", {}, ConfigurationError, "whose keys cannot be read"),
         ("id INT", {"keys": ["no"]}, SchemaMismatchError, "lacks the key column 'no'"),
         ("id INT", {"keys": "id"}, ConfigurationError, "list of column names"),
