@@ -17,7 +17,7 @@ from typing import Any
 
 CACHE = Path.home() / ".cache" / "tidelog-benchmarks"
 # Part of each table's name. Raise it when this module writes other tables.
-FORMAT = 4
+FORMAT = 5
 START_MS = 1_700_000_000_000
 # The time between two commits of a long log, and the number of commits after its checkpoint.
 SPACING_MS = 1000
