@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -29,7 +30,8 @@ from pyroaring import BitMap64
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.log.arrays import Int64Array
-from tidelog.log.data.writer import DataWriter, Layout, has_steps
+from tidelog.log.data.layout import Layout, has_steps
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import parquet_types, physical_fields, physical_name
@@ -70,15 +72,16 @@ def write_files(
     """Write rows to files of `length` rows, of which the last one may be shorter; each takes the next of `layouts`.
 
     There must be enough layouts. Text may have codes (Arrow dictionaries) in some of the batches. If a file cannot be
-    written, all are deleted.
+    written, all are deleted. The caller syncs the files.
     """
+    new_file = partial(writer.new_file, values, data_change=False, durable=False)
     rows = _Rows(batches)
     written: list[AddFile] = []
     try:
         for layout in layouts:
             if not rows.left():
                 return written
-            with writer.indexing(), writer.new_file(values, data_change=False, layout=layout) as file:
+            with writer.indexing(), new_file(layout=layout) as file:
                 rows.coded = coded = None
                 for group in _row_groups(rows, layout, length):
                     rows.coded = coded = _coded(group) if coded is None else coded

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 
 import msgspec
@@ -31,13 +34,16 @@ from tidelog.compaction_daemon.rewriting.refused_rewrites import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.writer import DataWriter, Layout
+from tidelog.log.data.layout import Layout
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionGrowthError
+from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID, cube_columns
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import physical_name
 from tidelog.log.read.read_ahead import SharedThreads
+from tidelog.log.storage import Store
 
 
 def rewrite(
@@ -56,10 +62,10 @@ def rewrite(
     size of the group, a few hundred MB are in memory; a group to cluster needs about 25 bytes per row in addition, and
     room for its rows in the folder for temporary files if it is large.
 
-    The written files are read back from the store and compared with what was read, and their statistics with the values
-    (see `verification`). If anything differs, they are kept, a record below `_tidelog/refused/` names them, and
-    CompactionVerificationError is raised. After any other error they are deleted. Raises CompactionGrowthError if files
-    in order are more than a tenth larger than the inputs in every layout.
+    The written files are durable at the end. They are read back from the store and compared with what was read, and
+    their statistics with the values (see `verification`). If anything differs, they are kept, a record below
+    `_tidelog/refused/` names them, and CompactionVerificationError is raised. After any other error they are deleted.
+    Raises CompactionGrowthError if files in order are more than a tenth larger than the inputs in every layout.
     """
     own = [field for field in schema if field.name not in writer.metadata.partition_columns]
     # Where rows keep their ids, these are columns like the others: copied, and compared with what was written.
@@ -78,7 +84,8 @@ def rewrite(
         written, sequence = write_in_order(writer, group, inputs, length)
         rows = RowsInOrder(sequence)
     try:
-        found = verify(inputs, written, rows)
+        with _made_durable(writer.store, written):
+            found = verify(inputs, written, rows)
     except BaseException:
         delete_files(writer, written)
         raise
@@ -97,6 +104,20 @@ def rewrite(
     )
     removes = [add.removed(now_ms, data_change=False) for add in group.inputs]
     return MoveGroup(tuple(removes), outputs, lineage, row_map)
+
+
+@contextmanager
+def _made_durable(store: Store, written: Sequence[AddFile]) -> Iterator[None]:
+    """Files are durable when the block ends. A thread waits for the disk meanwhile, if the store has threads."""
+    sync = partial(store.sync, [paths.to_storage_path(add.path) for add in written])
+    if store.reads_at_once <= 1:
+        sync()
+        yield
+        return
+    with ThreadPoolExecutor(1, "tidelog-sync") as threads:
+        synced = threads.submit(sync)
+        yield
+        synced.result()
 
 
 def _is_on_curve(group: PlannedGroup) -> bool:

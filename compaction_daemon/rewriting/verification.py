@@ -1,9 +1,8 @@
 """Compare what a rewrite wrote with what it read, before anything is committed.
 
-The written files are read back from the store, where they are durable by then. Rows in order must have the same digest
-on both sides (see `digests`). Clustered rows must have the same hashes as the rows that the row map
-says they are, and it must name each live row and each written row once: with a wrong address, a later change would hit
-the wrong row.
+The written files are read back from the store. Rows in order must have the same digest on both sides (see `digests`).
+Clustered rows must have the same hashes as the rows that the row map says they are, and it must name each live row and
+each written row once: with a wrong address, a later change would hit the wrong row.
 
 Readers skip files by their statistics, so a bound that does not hold hides rows. The statistics of each file are
 compared with the values that are read back. They are decoded as readers do it, which makes bounds a little wider where

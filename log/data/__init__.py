@@ -12,6 +12,7 @@ From rows to a file:
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `ordering`: which rows of a key are the newest
 - `row_hashes`: a number for each row, to find equal rows among many
+- `layout`: how the columns of a file are encoded and compressed, decided from a sample
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `packed_order`: the columns of an order as bytes, for the runs of the key index
 - `indexed_key`, `run_entries`, `run_head`, `block_filter`: codes of keys, and the parts of a run of the key index

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -23,12 +27,13 @@ from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.reader import DataFile, physical_rows
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, StoreUnavailableError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.lineage import LineageInput, LineageOutput
 from tidelog.log.format.schema import to_schema_string
 from tidelog.log.format.statistics import num_records
 from tidelog.log.state.loader import load
+from tidelog.log.storage.local import Disk, LocalStore
 
 
 def rewritten(table: Table) -> MoveGroup:
@@ -60,6 +65,45 @@ def test_the_move_names_inputs_outputs_and_lineage() -> None:
     # The output keeps its place in log order, and the time of its oldest rows.
     assert output.modification_time == max(add.modification_time for add in inputs)
     assert output.tags == {OLDEST_TAG: str(min(add.modification_time for add in inputs))}
+
+
+class WatchedDisk(Disk):
+    """Says what is made durable, and can be full."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+        self.synced: list[str] = []
+
+    def fsync(self, descriptor: int) -> None:
+        """See Disk."""
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super().fsync(descriptor)
+        self.synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+
+def rewritten_on(disk: WatchedDisk, folder: Path, *, cluster_by: Sequence[str] = ()) -> MoveGroup:
+    """A rewrite of two files in a table in `folder`."""
+    table = Table.create(str(folder), SCHEMA, partition_by=["part"])
+    put(table, 3, 1, 2)
+    put(table, 9)
+    transaction = table.begin()
+    (group,) = plan(table, "major" if cluster_by else "minor", cluster_by=cluster_by).groups
+    writer = replace(transaction.writer, store=LocalStore(str(folder), disk=disk))
+    return rewrite(writer, transaction.schema, group, now_ms=123)
+
+
+@pytest.mark.parametrize("cluster_by", [(), ("n",)], ids=["in order", "clustered"])
+def test_outputs_are_durable_when_the_rewrite_ends(tmp_path: Path, cluster_by: Sequence[str]) -> None:
+    disk = WatchedDisk()
+    (output,) = rewritten_on(disk, tmp_path, cluster_by=cluster_by).outputs
+    assert {str(tmp_path / output.path), str((tmp_path / output.path).parent)} <= {*disk.synced}
+
+
+def test_outputs_that_cannot_be_made_durable_are_deleted(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="no space left"):
+        rewritten_on(WatchedDisk(full=True), tmp_path)
+    assert len([*tmp_path.rglob("*.parquet")]) == 2
 
 
 def test_a_second_rewrite_keeps_the_time_of_the_oldest_commit() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidelog.log import Table
-from tidelog.log.data.writer import STEPS, sampled_encodings
+from tidelog.log.data.layout import STEPS, sampled_encodings, sampled_uncompressed
 
 ROWS = 2**19
 _NUMBERS = np.arange(ROWS)
@@ -68,6 +68,22 @@ def test_a_column_has_the_encoding_that_suits_its_values(values: Any, expected: 
     assert encodings.get("x", _CODES if dictionaries == ("x",) else _PLAIN) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (_RANDOM.random(ROWS), ("x",)),
+        (pa.array(_RANDOM.random(ROWS), mask=_NUMBERS % 3 == 0), ("x",)),
+        (_NUMBERS / 2, ()),
+        (_RANDOM.integers(-(2**63), 2**63 - 1, ROWS), ()),
+    ],
+    ids=["measured", "with nulls", "growing", "integers"],
+)
+def test_measurements_are_not_compressed(values: Any, found: tuple[str, ...]) -> None:
+    rows = pa.table({"x": values})
+    assert sampled_uncompressed(rows, ()) == found
+    assert sampled_uncompressed(rows, {"x"}) == ()
+
+
 def test_few_rows_have_dictionaries_everywhere() -> None:
     assert sampled_encodings(pa.table({"x": range(1000), "y": ["a"] * 1000})) == (("x", "y"), {})
 
@@ -97,6 +113,7 @@ def test_an_insert_of_many_rows_is_written_so(tmp_path: Any) -> None:
     assert STEPS in id_.encodings
     assert not value.has_dictionary_page
     assert few.has_dictionary_page
+    assert [id_.compression, value.compression, few.compression] == ["SNAPPY", "UNCOMPRESSED", "SNAPPY"]
     assert table.scan().to_arrow().equals(rows)
 
 
