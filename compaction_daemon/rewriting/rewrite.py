@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 
@@ -43,7 +41,7 @@ from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID,
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import physical_name
 from tidelog.log.read.read_ahead import SharedThreads
-from tidelog.log.storage import Store
+from tidelog.log.storage import while_synced
 
 
 def rewrite(
@@ -84,8 +82,8 @@ def rewrite(
         written, sequence = write_in_order(writer, group, inputs, length)
         rows = RowsInOrder(sequence)
     try:
-        with _made_durable(writer.store, written):
-            found = verify(inputs, written, rows)
+        stored = [paths.to_storage_path(add.path) for add in written]
+        found = while_synced(writer.store, stored, partial(verify, inputs, written, rows))
     except BaseException:
         delete_files(writer, written)
         raise
@@ -104,20 +102,6 @@ def rewrite(
     )
     removes = [add.removed(now_ms, data_change=False) for add in group.inputs]
     return MoveGroup(tuple(removes), outputs, lineage, row_map)
-
-
-@contextmanager
-def _made_durable(store: Store, written: Sequence[AddFile]) -> Iterator[None]:
-    """Files are durable when the block ends. A thread waits for the disk meanwhile, if the store has threads."""
-    sync = partial(store.sync, [paths.to_storage_path(add.path) for add in written])
-    if store.reads_at_once <= 1:
-        sync()
-        yield
-        return
-    with ThreadPoolExecutor(1, "tidelog-sync") as threads:
-        synced = threads.submit(sync)
-        yield
-        synced.result()
 
 
 def _is_on_curve(group: PlannedGroup) -> bool:

@@ -22,6 +22,7 @@ from tidelog.log.storage.store import (
     UnreadableFileError,
     arrow_input,
     read_whole,
+    while_synced,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "arrow_input",
     "open_store",
     "read_whole",
+    "while_synced",
 ]

@@ -295,7 +295,20 @@ def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], obj
     Where a call to the store mostly waits, `second` runs in a thread meanwhile; elsewhere it runs afterwards, unless
     `first` raises. An error of `first` counts more than one of `second`. No thread is left on return.
     """
-    other = begun(second, "tidelog-beside") if store.small_reads_at_once > 1 else None
+    return _both(first, second, at_once=store.small_reads_at_once > 1)
+
+
+def while_synced(store: Store, paths: Sequence[str], work: Callable[[], _T]) -> _T:
+    """Do `work` while a thread waits until files are durable (`Store.sync`), and return its result.
+
+    A store that reads one file at a time has no threads: there the files are synced afterwards. For errors see
+    `side_by_side`.
+    """
+    return _both(work, lambda: store.sync(paths), at_once=store.reads_at_once > 1)
+
+
+def _both(first: Callable[[], _T], second: Callable[[], object], *, at_once: bool) -> _T:
+    other = begun(second, "tidelog-beside") if at_once else None
     if other is None:
         result = first()
         second()

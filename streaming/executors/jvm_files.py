@@ -32,7 +32,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, TidelogError
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
-from tidelog.log.storage import FileStatus, Store
+from tidelog.log.storage import FileStatus, Store, while_synced
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import logger
 from tidelog.streaming import spark_versions
@@ -228,9 +228,10 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
     """Describe the folder's files and make them durable; those without rows are deleted."""
     found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_committed(path, folder))
     if isinstance(writer.store, LocalStore) and writer.metadata.partition_columns:
-        return _moved(writer, writer.store, folder, _described(session, writer, found))
-    writer.store.sync([path for path, _ in found])
-    return _described(session, writer, found)
+        adds = _with_rows(writer.store, found, _described(session, writer, found))
+        return _moved(writer, writer.store, folder, adds)
+    adds = while_synced(writer.store, [path for path, _ in found], partial(_described, session, writer, found))
+    return _with_rows(writer.store, found, adds)
 
 
 def _moved(writer: DataWriter, store: LocalStore, folder: str, adds: Sequence[AddFile]) -> list[AddFile]:
@@ -256,15 +257,20 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _described(session: SparkSession, writer: DataWriter, found: Sequence[tuple[str, FileStatus]]) -> list[AddFile]:
-    """The `add` actions of the files that have rows; the others are deleted."""
+def _described(
+    session: SparkSession, writer: DataWriter, found: Sequence[tuple[str, FileStatus]]
+) -> list[AddFile | None]:
+    """The `add` action of each file; None for one without rows."""
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:
-            adds = list(pool.map(lambda entry: take_up(writer, *entry), found))
-    else:
-        parts = [found[start : start + _FOOTERS_PER_TASK] for start in range(0, len(found), _FOOTERS_PER_TASK)]
-        adds = [add for part in run(session, partial(_take_up_all, writer), parts) for add in part]
-    delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
+            return list(pool.map(lambda entry: take_up(writer, *entry), found))
+    parts = [found[start : start + _FOOTERS_PER_TASK] for start in range(0, len(found), _FOOTERS_PER_TASK)]
+    return [add for part in run(session, partial(_take_up_all, writer), parts) for add in part]
+
+
+def _with_rows(store: Store, found: Sequence[tuple[str, FileStatus]], adds: Sequence[AddFile | None]) -> list[AddFile]:
+    """The actions of the files that have rows; the others are deleted."""
+    delete_unnamed(store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
 
 
