@@ -230,8 +230,8 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
     if isinstance(writer.store, LocalStore) and writer.metadata.partition_columns:
         adds = _with_rows(writer.store, found, _described(session, writer, found))
         return _moved(writer, writer.store, folder, adds)
-    adds = while_synced(writer.store, [path for path, _ in found], partial(_described, session, writer, found))
-    return _with_rows(writer.store, found, adds)
+    described = while_synced(writer.store, [path for path, _ in found], partial(_described, session, writer, found))
+    return _with_rows(writer.store, found, described)
 
 
 def _moved(writer: DataWriter, store: LocalStore, folder: str, adds: Sequence[AddFile]) -> list[AddFile]:
