@@ -55,7 +55,6 @@ def site() -> Path:
 
 @pytest.mark.parametrize(
     ("words", "page"),
-    [("gdpr", "cleaning-up.html"), ("sql merge", "sql.html"), ("exactly once", "guarantees.html")],
 )
 def test_the_search_finds_pages(browser: Browser, site: Path, words: str, page: str) -> None:
     opened = browser.new_page()
