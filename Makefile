@@ -210,8 +210,9 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 .PHONY: docs
-docs: setup $(DOCS_STAMP) ## build the documentation into build/site and check its links
+docs: setup $(DOCS_STAMP) ## build the documentation into build/site, check its links and its search
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(RUN) $(BIN)/pytest -q tests/test_site.py
 	@echo "open build/site/index.html"
 
 .PHONY: docs-serve

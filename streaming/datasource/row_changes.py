@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -43,6 +44,8 @@ class Done:
 
 
 _KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
+# The states of SQL for values that cannot be computed: "data exceptions".
+_OF_VALUES = "22"
 # Under this local property a caller of Spark says where to keep the outcome: Spark runs a statement in a thread of its
 # own, and has no room for a result.
 OUTCOME = "tidelog.outcome"
@@ -136,7 +139,16 @@ def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
 
 def _merge(spark: SparkSession, table: Table, plan: Any) -> Done:
     merge = _Merge(spark, plan)
-    done = merge.upserted(SparkTable(spark, table)) if merge.is_plain() else merge.by_rules(table)
+    try:
+        done = merge.upserted(SparkTable(spark, table)) if merge.is_plain() else merge.by_rules(table)
+    except PySparkException as error:
+        if not (error.getSqlState() or "").startswith(_OF_VALUES):
+            raise
+        raise PredicateError(
+            "a value or condition of MERGE fails for a row of the source, and it is computed for each of them, also "
+            f"for those that the clause leaves out: {str(error).partition(chr(10))[0]}",
+            advice="compute it in the source for the rows that have it, as in CASE WHEN x <> 0 THEN 10 / x END",
+        ) from error
     return Done(done, sum(done.metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted")))
 
 

@@ -280,7 +280,8 @@ def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     if provider.lower() != "tidelog":
         raise ConfigurationError(
             f"a table of the catalog tidelog cannot use {provider}",
-            advice='write USING tidelog or .format("tidelog"), or leave it out',
+            advice='write USING tidelog or .format("tidelog"), or leave it out; toTable(...) of a stream is '
+            "foreachBatch(Sink(path)) here",
         )
     if properties.get("location", path).removeprefix("file:") != path:
         raise ConfigurationError(

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from tidelog.log import Changes, Scan, Table
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.presentable import brief
 from tidelog.log.read.scan import RowReader
 from tidelog.log.read.timeline import Point, Timeline
@@ -195,7 +195,17 @@ def _table(path: AnalyzeArgument, storage_options: AnalyzeArgument | None) -> Ta
     found = _text("path", path)
     if not found:
         raise ConfigurationError("the path is missing", advice="give the table's path as the first argument")
-    return Table.open(found, storage_options=_value("storage_options", storage_options))
+    try:
+        return Table.open(found, storage_options=_value("storage_options", storage_options))
+    except TableNotFoundError as error:
+        if "/" in found:
+            raise
+        # Spark plans the function in a process without a session, so names cannot be looked up here.
+        raise TableNotFoundError(
+            f"there is no table at the path {found}",
+            advice="the functions take paths: DESCRIBE EXTENDED shows that of a name in a catalog as its Location",
+            path=error.path,
+        ) from None
 
 
 def _planned(

@@ -184,6 +184,8 @@ def test_values_of_other_libraries_stand_for_those_of_python(values: Any, kind: 
         ([10**5000], pa.int64(), 0),
         ([{"f": 1}, None, {"f": [1]}], pa.struct([("f", pa.int64())]), 2),
         ([None, [("k", "1"), ("l", 1)], {"m": "1"}], pa.map_(pa.string(), pa.int64()), 1),
+        ([NAIVE, FINE], NTZ, 1),
+        ([[AWARE], [FINE.tz_localize("UTC")]], pa.list_(ZONED), 1),
     ],
 )
 def test_the_row_of_a_value_that_does_not_fit_is_named(values: Any, kind: pa.DataType, row: int) -> None:

@@ -95,7 +95,7 @@ def test_every_word_and_function_of_spark(spark: SparkSession) -> None:
         check(spark, names[start : start + 60])
 
 
-# --- each way in which a text comes to a table ------------------------------------------------------------------------
+# --- statements, rules and scans --------------------------------------------------------------------------------------
 
 OLD, NEW = dt.date(2020, 1, 1), dt.date(2040, 1, 1)
 DAY = "DATE '2030-01-01'"

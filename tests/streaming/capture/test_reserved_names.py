@@ -1,4 +1,4 @@
-"""A column of the database whose name the rows have themselves is renamed, left out, or refused; it never vanishes."""
+"""A column of the database with a name that the sink uses is renamed, left out or refused; it never vanishes."""
 
 from __future__ import annotations
 

@@ -181,6 +181,27 @@ def test_any_merge_by_keys(spark: SparkSession, target: str) -> None:
     assert rows(spark, f"SELECT part FROM {target} WHERE n IS NULL") == [("x",)]
 
 
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        pytest.param("MATCHED AND s.x <> 0 THEN UPDATE SET part = CAST(10 / s.x AS STRING)", id="rules"),
+        pytest.param(
+            "MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET n = s.n, part = string(10 / s.x) "
+            "WHEN NOT MATCHED AND NOT s.gone THEN INSERT (n, part) VALUES (s.n, string(10 / s.x))",
+            id="upsert",
+        ),
+    ],
+)
+def test_a_merge_whose_values_fail_says_for_which_rows(spark: SparkSession, table: Table, clauses: str) -> None:
+    """tidelog computes them for each row of the source, Delta only for the rows that a clause takes."""
+    source = "(SELECT *, x = 0 AS gone FROM VALUES (1L, 0), (2L, 5) AS v(n, x)) s"
+    with pytest.raises(PySparkException, match="TIDELOG_PREDICATE: a value or condition of MERGE fails") as caught:
+        spark.sql(f"MERGE INTO tidelog.`{table.path}` t USING {source} ON t.n = s.n WHEN {clauses}")
+    assert "DIVIDE_BY_ZERO" in str(caught.value)
+    assert "as in CASE WHEN x <> 0 THEN 10 / x END" in str(caught.value)
+    assert table.refresh().version == 1
+
+
 @pytest.mark.parametrize("on", ["t.n = s.a AND t.n = s.b", "t.n = s.b AND t.n = s.a"])
 def test_a_key_with_two_conditions_is_refused(spark: SparkSession, table: Table, on: str) -> None:
     with pytest.raises(PySparkException, match="which compares 'n' twice"):

@@ -1,4 +1,4 @@
-"""What of a query does not go with a sink: a checkpoint in the table's folder, and output modes that repeat rows."""
+"""Queries that a sink refuses: their checkpoint is in the table's folder, or their output mode repeats rows."""
 
 from __future__ import annotations
 
