@@ -7,7 +7,7 @@ with a zone one without is in UTC, and beside bytes a text becomes bytes. So val
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,8 +19,18 @@ from tidelog.log.data.python_values import CONTAINERS, is_native, native
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.schema import MAX_LEVELS
 
-# Of one of these types alone, all values are alike.
-_PLAIN = (str, int, float, bool, bytes, Decimal)
+# What values of a type are, where that needs no look at them.
+_BY_TYPE: Mapping[type, str] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    Decimal: "Decimal",
+    str: "text",
+    bytes: "bytes",
+    date: "date",
+    dict: "dict",
+    list: "list",
+}
 # Arrow makes these one type without a loss, or raises an error.
 _TOGETHER = (frozenset(("int", "float")), frozenset(("int", "Decimal")))
 _NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -84,9 +94,42 @@ def _natives(values: Iterable[Any]) -> list[Any]:
 def _require_alike(values: list[Any], where: str, *, nan_is_null: bool, is_column: bool = False) -> bool:
     """Whether any of the values only stands for one of Python. Raises SchemaMismatchError as `alike` does."""
     kinds = set(map(type, values)) - {type(None)}
-    if len(kinds) <= 1 and kinds.issubset(_PLAIN):
-        return False
-    is_foreign = not all(map(is_native, kinds - {np.ndarray}))
+    found, is_foreign = _told_by_types(values, kinds, nan_is_null=nan_is_null), False
+    if found is None:
+        found = _told_by_values(values, where, nan_is_null=nan_is_null, is_column=is_column)
+        is_foreign = not all(map(is_native, kinds - {np.ndarray}))
+    if "list" in found:
+        is_plain = kinds <= {list}
+        lists = [value for value in values if value is not None and (is_plain or _is_list(value))]
+        plain = [value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object]
+        elements = list(itertools.chain.from_iterable(plain))
+        is_foreign |= _require_alike(elements, f"{where}.element", nan_is_null=nan_is_null)
+    if "dict" in found:
+        is_plain = kinds <= {dict}
+        rows = [value for value in values if value is not None and (is_plain or isinstance(value, Mapping))]
+        for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+            of_name = [row.get(name) for row in rows]
+            is_foreign |= _require_alike(of_name, f"{where}.{name}", nan_is_null=nan_is_null)
+    return is_foreign
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, CONTAINERS) and not isinstance(value, Mapping)
+
+
+def _told_by_types(values: Iterable[Any], kinds: Collection[type], *, nan_is_null: bool) -> Collection[str] | None:
+    """What the values are, if their types are enough to know that they are alike; None if each has to be looked at."""
+    if nan_is_null and float in kinds and all(value != value for value in values if type(value) is float):  # noqa: PLR0124 - NaN
+        kinds = set(kinds) - {float}
+    if kinds == {datetime}:
+        zones = {value.tzinfo for value in values if type(value) is datetime}
+        return ("datetime without a time zone",) if zones == {None} else None
+    names = frozenset(_BY_TYPE.get(kind, "") for kind in kinds)
+    return names if "" not in names and (len(names) <= 1 or names in _TOGETHER) else None
+
+
+def _told_by_values(values: Iterable[Any], where: str, *, nan_is_null: bool, is_column: bool) -> Collection[str]:
+    """What the values are. Raises SchemaMismatchError as `alike` does."""
     found: dict[str, int] = {}
     for number, given in enumerate(values):
         value = given if is_native(type(given)) else native(given)
@@ -106,17 +149,7 @@ def _require_alike(values: list[Any], where: str, *, nan_is_null: bool, is_colum
             advice="give it values of one type",
             column=where,
         )
-    if "list" in found:
-        lists = [value for value in values if isinstance(value, CONTAINERS) and not isinstance(value, Mapping)]
-        plain = [value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object]
-        elements = list(itertools.chain.from_iterable(plain))
-        is_foreign |= _require_alike(elements, f"{where}.element", nan_is_null=nan_is_null)
-    if "dict" in found:
-        rows = [value for value in values if isinstance(value, Mapping)]
-        for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
-            of_name = [row.get(name) for row in rows]
-            is_foreign |= _require_alike(of_name, f"{where}.{name}", nan_is_null=nan_is_null)
-    return is_foreign
+    return found
 
 
 def _name_of(value: Any, *, nan_is_null: bool) -> str | None:

@@ -36,6 +36,7 @@ from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.capture.json_values import Writing, digits, instant_text
 from tidelog.streaming.capture.values import AS_TEXT
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings, stopped_quietly
 from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
@@ -260,8 +261,10 @@ class PostgresSink:
             lines = self._net(frame, gone_name).select(
                 _line([*written, F.col(quoted(gone_name)).cast("string")]).alias(_LINE)
             )
-            with cursor.copy(_sql("COPY {} ({}, {}) FROM STDIN").format(batch, columns, gone)) as copy:
-                for piece in _pieces(row[0] for row in lines.toLocalIterator(prefetchPartitions=True)):
+            # Each partition is fetched by a job of its own.
+            copy_in = _sql("COPY {} ({}, {}) FROM STDIN").format(batch, columns, gone)
+            with computed_once(lines) as kept, cursor.copy(copy_in) as copy:
+                for piece in _pieces(row[0] for row in kept.toLocalIterator(prefetchPartitions=True)):
                     copy.write(piece)
         same = _sql(" AND ").join(_sql("t.{0} = b.{0}").format(_identifier_of_one(name)) for name in keys)
         cursor.execute(_sql("DELETE FROM {} t USING {} b WHERE b.{} AND {}").format(target, batch, gone, same))

@@ -305,13 +305,17 @@ class _Merge:
             REAL_SYSTEM.now_ms,
         )
         given = replace(given, reads_all=self._reads_target())
+        source: pa.Table | None = None
 
         def staged(transaction: Transaction) -> Transaction:
-            # In each attempt again: the source can read the table.
-            rows = self._rows(computed)
-            columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
-            keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
-            return transaction.merge(_in_utc(rows.select(*columns, *keys).toArrow()), given, list(self._keys))
+            nonlocal source
+            # A source that reads the table is read in each attempt, and any other once: it could give other rows.
+            if source is None or given.reads_all:
+                rows = self._rows(computed)
+                columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
+                keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
+                source = _in_utc(rows.select(*columns, *keys).toArrow())
+            return transaction.merge(source, given, list(self._keys))
 
         return table.statement(staged)
 

@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "Lower": "lower",
     "Sqrt": "sqrt",
     "StartsWith": "startswith",
+    "StringRPad": "rpad",
     "Substring": "substring",
     "Upper": "upper",
 }
@@ -161,11 +162,12 @@ class ExpressionText:
         return self._name(node) if computed is None else self.text(computed)
 
     def _padded(self, node: Any) -> str:
-        """A column of the type CHAR, with spaces up to its length: Spark reads it so."""
+        """A column of the type CHAR, with spaces up to its length: Spark reads it so, and a longer value as it is."""
         if node.functionName() != "readSidePadding":
             raise untranslatable(node)
-        text, length = each(node.arguments())
-        return f"rpad({self.text(text)}, {int(str(length))}, ' ')"
+        column, length = each(node.arguments())
+        text, least = self.text(column), int(str(length))
+        return f"if(length({text}) < {least}, rpad({text}, {least}, ' '), {text})"
 
     def _field(self, node: Any) -> str:
         if node_kind(node.child()) not in {"AttributeReference", "GetStructField"}:

@@ -10,9 +10,11 @@ from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
+from tidelog.log.data.reader import DataFile, read_footer
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import TidelogError, WriteVerificationError
 from tidelog.log.format.actions import AddFile
@@ -24,8 +26,11 @@ from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
-# In a file of few rows a column looks as if its values did not repeat.
-_TELLING_ROWS = 100_000
+# So many values of a column show whether they repeat. A few look as if they did not.
+_TELLING_VALUES = 100_000
+_DICTIONARIES = frozenset(("PLAIN_DICTIONARY", "RLE_DICTIONARY"))
+# Those of levels, and of booleans.
+_NO_MATTER = frozenset(("RLE", "BIT_PACKED"))
 # After so many batches dictionaries are tried again: values may repeat by now.
 _TRIED_AGAIN = 32
 
@@ -72,9 +77,10 @@ def write_frame(
         plain = dictionaries.plain() if dictionaries else ()
         limits = {"max_tasks": max_tasks, "rows_per_file": rows_per_file}
         adds, count = jvm_files.write_by_jvm(rows, writer, **limits, plain=plain)
-        if dictionaries and adds and not plain and count >= _TELLING_ROWS * len(adds):
-            with suppress(TidelogError, OSError):  # the batch is written, and the next one tells as much
-                dictionaries.learn(jvm_files.plain_columns(writer, adds[0]))
+        if dictionaries and adds and not plain and count >= _TELLING_VALUES * len(adds):
+            # The batch is written. If its footer cannot be read now, the footer of the next batch is.
+            with suppress(TidelogError, OSError):
+                dictionaries.learn(_columns_in_vain(read_footer(writer.store, DataFile.of(adds[0]))))
     else:
         adds, count = _write_in_tasks(frame, rules, max_tasks)
     try:
@@ -83,6 +89,27 @@ def write_frame(
         delete_written(writer, adds)
         raise
     return adds, count
+
+
+def _columns_in_vain(footer: pq.FileMetaData) -> frozenset[str]:
+    """The columns of a file of Spark's writer whose dictionaries became too large, or saved nothing."""
+    group = footer.row_group(0)
+    columns = (group.column(number) for number in range(group.num_columns))
+    return frozenset(column.path_in_schema for column in columns if _is_in_vain(column))
+
+
+def _is_in_vain(column: pq.ColumnChunkMetaData) -> bool:
+    """Whether data pages have another encoding than that of a dictionary, although there are many values.
+
+    The dictionary itself is PLAIN if its data pages are RLE_DICTIONARY, as with `parquet.writer.version=v2`. So are
+    fractions that have given their dictionary up, which cannot be told apart then: they keep trying.
+    """
+    found = column.statistics
+    if found is None or not found.has_null_count or column.num_values - found.null_count < _TELLING_VALUES:
+        return False
+    encodings = set(column.encodings) - _NO_MATTER
+    of_dictionary = {*_DICTIONARIES, "PLAIN"} if "RLE_DICTIONARY" in encodings else _DICTIONARIES
+    return not encodings <= of_dictionary
 
 
 def require_counted(writer: DataWriter, adds: Sequence[AddFile], reported: int, counted: int) -> None:

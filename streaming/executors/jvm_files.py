@@ -27,7 +27,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.external_files import take_up
-from tidelog.log.data.reader import DataFile, read_footer
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, TidelogError
 from tidelog.log.format import paths
@@ -77,13 +76,6 @@ _writer = {"counts": spark_versions.WRITERS_COUNT}
 def fits_layout(writer: DataWriter) -> bool:
     """Whether files of Spark's own writer can be where the table has its files."""
     return not writer.in_folders or isinstance(writer.store, LocalStore)
-
-
-def plain_columns(writer: DataWriter, add: AddFile) -> frozenset[str]:
-    """The columns of a file of Spark's writer whose dictionaries became too large, or had none."""
-    footer = read_footer(writer.store, DataFile.of(add))
-    columns = (footer.row_group(0).column(number) for number in range(footer.num_columns))
-    return frozenset(column.path_in_schema for column in columns if "PLAIN" in column.encodings)
 
 
 def write_by_jvm(

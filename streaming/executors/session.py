@@ -19,8 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 
-# The local property of a batch function's thread that has its query's id.
+# The local properties of a batch function's thread that have its query's id and its batch's number.
 QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
 _MOST_TASKS = 2**16
 # Lets Spark fit the number of a shuffle's tasks to its rows; the session of a stream has it off.
 FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -52,6 +53,7 @@ from tidelog.log.read.keys import Keys, keys_of_upsert, order_columns
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.plain_frame import EXACT_TEXT, arrow_schema, plain_texts, quoted
 from tidelog.streaming.executors.ruled_frame import ruled
@@ -105,7 +107,8 @@ class SparkUpsert:
     """One statement. It can be staged several times.
 
     Each staging computes the data once: the rows written and the keys to look for come from the same tasks. With more
-    than MAX_KEYS rows see `upsert_by_range`. `rows` is how many there probably are, if that is known.
+    than MAX_KEYS rows see `upsert_by_range`, which reads the data twice. `rows` is how many there probably are, if that
+    is known. Of more than MAX_KEYS the data has to be kept; if there are more than it says, they are kept here.
     """
 
     def __init__(
@@ -119,7 +122,8 @@ class SparkUpsert:
         order_by: str | Sequence[str] | None,
         rows: int | None = None,
     ) -> None:
-        self._rows = rows or 0
+        self._is_large = (rows or 0) > MAX_KEYS
+        self._is_underrated = False
         self._spark = spark
         self._data = data
         self._given = keys
@@ -137,11 +141,13 @@ class SparkUpsert:
         names = keys_of_upsert(self._given, writer.schema, configuration, other_keys=self._other_keys)
         order = order_columns(self._order_by, writer.schema, configuration)
         data, rules = ruled(self._data, writer)
-        if self._rows <= MAX_KEYS:
+        if not self._is_large:
             staged = self._by_keys(state, rules, data, names, order)
             if staged is not None:
                 return staged
-        return stage_by_ranges(data, state, rules, names, order, self._delete_where) or _nothing(0)
+            self._is_large = self._is_underrated = True
+        with computed_once(data) if self._is_underrated else nullcontext(data) as rows:
+            return stage_by_ranges(rows, state, rules, names, order, self._delete_where) or _nothing(0)
 
     def _by_keys(
         self, state: LogState, rules: RowRules, data: DataFrame, names: list[str], order: list[str]
@@ -155,7 +161,6 @@ class SparkUpsert:
         written = [add for part in parts for add in part.adds]
         if sum(part.rows for part in parts) > MAX_KEYS:
             delete_written(writer, written)
-            self._rows = MAX_KEYS + 1
             return None
         try:
             require_counted(

@@ -70,7 +70,7 @@ def stage_by_ranges(
 ) -> Staged | None:
     """Stage an upsert of the newest records of each key; None without records.
 
-    Spark computes the data twice: for the bounds of the ranges, and for the rows. Raises SchemaMismatchError if the
+    Spark reads the data twice: for the bounds of the ranges, and for the rows. Raises SchemaMismatchError if the
     data lacks a column of the key, and the errors of `stage_upsert` and `require_counted`; then the files are deleted.
     """
     writer, head = rules.writer, without_progress(state.head)

@@ -202,12 +202,14 @@ class Batch:
         if run is None:  # of Spark Connect, where the sink knows the checkpoint from its arguments alone
             return
         require_apart(settings.path, run.checkpoint)
-        if run.output_mode == _COMPLETE and settings.mode == APPEND and not self._circumstances.of_refused:
+        appends_all = run.output_mode == _COMPLETE and settings.mode == APPEND and not settings.append_complete
+        if appends_all and not self._circumstances.of_refused:
             raise ConfigurationError(
                 f"the query has outputMode('complete'), so each batch has all rows of its result, and sink "
                 f"{settings.name!r} would append them to {settings.path} each time",
                 advice=f"pass mode={UPSERT!r} with the columns of the groups as keys, or "
-                f"mode={OVERWRITE_PARTITIONS!r}; or use outputMode('append') with a watermark",
+                f"mode={OVERWRITE_PARTITIONS!r}; or use outputMode('append') with a watermark; if the function leaves "
+                "only new rows in each batch, pass append_complete=True",
             )
         self._parts.fitting_run_id = run_id
 

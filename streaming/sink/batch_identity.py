@@ -24,10 +24,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import ConfigurationError, NotInStreamError
 from tidelog.log.storage import Store, open_store
-from tidelog.streaming.executors.session import QUERY_ID, is_active, is_connect, java_query, use_this_interpreter
+from tidelog.streaming.executors.session import (
+    BATCH_ID,
+    QUERY_ID,
+    is_active,
+    is_connect,
+    java_query,
+    use_this_interpreter,
+)
 from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
 
-_BATCH_ID = "streaming.sql.batchId"
 # Spark groups the jobs of a query under the id of its run.
 _JOB_GROUP = "spark.jobGroup.id"
 # The folder of a checkpoint with the state of the query's operators.
@@ -57,7 +63,7 @@ class Identifier:
             return self._of_connect(session, batch_id)
         context = session.sparkContext
         query_id = context.getLocalProperty(QUERY_ID)
-        if query_id is None or context.getLocalProperty(_BATCH_ID) is None:
+        if query_id is None or context.getLocalProperty(BATCH_ID) is None:
             raise NotInStreamError(
                 "a Sink was called outside a streaming query's own thread",
                 advice=_ADVICE + "; a thread that you start yourself must be a pyspark.InheritableThread",

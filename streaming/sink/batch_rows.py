@@ -60,8 +60,6 @@ class _MostCollected:
 # other work.
 _LOCAL = _MostCollected(100_000, 16 * 2**20)
 _CLUSTER = _MostCollected(20_000, 4 * 2**20)
-# A batch that has this many times the rows of the one before is computed twice, if the driver cannot hold its keys.
-_GROWTH = 4
 # More than a file ever has. Spark takes the number as 64 bits, and the target size can be any.
 _MOST_ROWS = 2**31
 
@@ -125,12 +123,12 @@ class BatchRows(Protocol):
 def reads_twice(settings: SinkSettings, frame: DataFrame, choice: WriterChoice) -> bool:
     """Whether Spark writes the frame as an upsert that reads it twice.
 
-    It counts the rows of a first batch, which can have any size, and looks at many rows once more to share their keys
-    out to its tasks.
+    It counts the rows of a first batch, which can have any size, and looks at the keys of many rows once more to share
+    them out to its tasks. A batch that turns out to have so many is kept by `SparkUpsert`.
     """
     if settings.mode != UPSERT or choice.choose(local=is_local(frame.sparkSession)) != SPARK:
         return False
-    return choice.newest_rows is None or choice.newest_rows > MAX_KEYS // _GROWTH
+    return choice.newest_rows is None or choice.newest_rows > MAX_KEYS
 
 
 def rows_of_batch(
@@ -282,7 +280,7 @@ class FrameRows:
                 settings.delete_where,
                 other_keys=settings.other_keys,
                 order_by=_order_across(settings, writer.schema, configuration),
-                rows=self._choice.newest_rows or frame.count(),
+                rows=frame.count() if self._choice.newest_rows is None else self._choice.newest_rows,
             )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]

@@ -18,6 +18,7 @@ from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError, DataError, SchemaMismatchError
 from tidelog.log.predicate import Literal, to_sql
 from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.plain_frame import arrow_schema, quoted, widens
 from tidelog.streaming.executors.spark_upsert import newest_rows_of_frame
 from tidelog.streaming.sink.control import (
@@ -175,8 +176,8 @@ def captured(frame: DataFrame, keys: Sequence[str], kept: Collection[str], *, ke
                 advice="pass what capture.debezium or another function of tidelog.streaming.capture returns",
                 column=name,
             )
-    held = (frame.withColumn(_NUMBER, F.monotonically_increasing_id()) if keep_raw else frame.drop(RAW)).persist()
-    try:
+    read = frame.withColumn(_NUMBER, F.monotonically_increasing_id()) if keep_raw else frame.drop(RAW)
+    with computed_once(read) as held:
         is_bad = F.col(REASON).isNotNull()
         row = held.agg(
             F.count_if(is_bad).alias("bad"),
@@ -196,8 +197,6 @@ def captured(frame: DataFrame, keys: Sequence[str], kept: Collection[str], *, ke
         letters = (held.where(is_bad) if row["bad"] else _none_of(held)).drop(UNCHANGED, OLD_KEY, _NUMBER)
         raw = held.select(_NUMBER, RAW) if keep_raw else None
         yield Captured(rows, letters, row["bad"], row["reason"], row["truncated"], has_left_out, kept, raw)
-    finally:
-        held.unpersist()
 
 
 def _deleted_before(rows: DataFrame, truncated: str, keys: Sequence[str]) -> DataFrame:

@@ -49,9 +49,13 @@ _DEFAULTS: dict[str, object] = {
     "checkpoint": None,
     "dead_letters": None,
     "captured": None,
+    "append_complete": False,
 }
-
-
+# The arguments that need a mode.
+_MODES = {
+    **dict.fromkeys(("keys", "other_keys", "order_by", "delete_where", "dead_letters"), UPSERT),
+    "append_complete": APPEND,
+}
 _Given = ParamSpec("_Given")
 
 
@@ -78,6 +82,7 @@ class SinkSettings:
     checkpoint: str | None
     dead_letters: Callable[[DataFrame, int], None] | None
     captured: tuple[str, ...] | None
+    append_complete: bool
 
     def __repr__(self) -> str:
         """The call of Sink with these arguments, without its defaults and its storage options."""
@@ -121,13 +126,12 @@ class SinkSettings:
         _require_one_of("writer", self.writer, WRITERS)
         _require_one_of("columns", self.columns, (ALL, PARTIAL))
         _require_one_of("on_reset", self.on_reset, _ON_RESET)
-        if self.mode != UPSERT:
-            for argument in ("keys", "other_keys", "order_by", "delete_where", "dead_letters"):
-                if getattr(self, argument):
-                    raise ConfigurationError(
-                        f"{argument} needs mode={UPSERT!r}, but the mode is {self.mode!r}",
-                        advice=f"pass mode={UPSERT!r}, or leave {argument} out",
-                    )
+        for argument, mode in _MODES.items():
+            if getattr(self, argument) and self.mode != mode:
+                raise ConfigurationError(
+                    f"{argument} needs mode={mode!r}, but the mode is {self.mode!r}",
+                    advice=f"pass mode={mode!r}, or leave {argument} out",
+                )
         if self.columns == PARTIAL and (self.mode, self.writer) not in {(UPSERT, AUTO), (UPSERT, DRIVER)}:
             raise ConfigurationError(
                 f"columns={PARTIAL!r} needs mode={UPSERT!r}, and the driver writes such a batch",

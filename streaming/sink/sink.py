@@ -80,6 +80,9 @@ class Sink:
             DuplicateKeyError, and the stream stops.
         captured: Upsert only: the batches are change records that `tidelog.streaming.capture` made, and of their
             columns besides `_order` a new table has these. `capture.sink` sets it, and what goes with it.
+        append_complete: Append only: whether to append each batch of a query with `outputMode("complete")`, which has
+            all rows of its result again. By default that is a ConfigurationError. Pass True if your function leaves
+            only new rows in the batch, or if the table is to have every result, with a column that tells them apart.
 
     Attributes:
         last: The BatchReport of the newest batch that succeeded; None before the first.
@@ -119,6 +122,7 @@ class Sink:
         checkpoint: str | None = None,
         dead_letters: Sink | None = None,
         captured: Sequence[str] | None = None,
+        append_complete: bool = False,
     ) -> None:
         require_spark()
         _require_dead_letters(dead_letters, path)
@@ -142,6 +146,7 @@ class Sink:
             checkpoint=checkpoint,
             dead_letters=dead_letters,
             captured=captured,
+            append_complete=append_complete,
         )
         if checkpoint is None:  # else it can be for Spark Connect, which needs no Java in this process
             require_jvm()

@@ -286,8 +286,7 @@ class Sinks:
         if self.failed and self._system.monotonic_s() >= self._retry_at:
             _, left = self._replay(frame.sparkSession, None, self._system.monotonic_s() + _LONGEST_REPLAY_S)
             self._retry_at = self._system.monotonic_s() + (0 if left else self._retry_after_s)
-        named = frame.withColumn(TABLE, self._name_of_row()).persist()
-        try:
+        with computed_once(frame.withColumn(TABLE, self._name_of_row())) as named:
             names = sorted(named.agg(F.collect_set(TABLE)).collect()[0][0])
             errors = self._write(named, [name for name in names if name not in self.failed], batch)
             self._raise_what_ends(errors, batch)
@@ -301,8 +300,6 @@ class Sinks:
                 known = self.parked.get(name, Backlog(0, at))
                 self.parked[name] = Backlog(known.batches + 1, known.since)
             self._parking.join([name for name, report in self.last.items() if _has_table(report)], batch)
-        finally:
-            named.unpersist()
         self._close_idle()
 
     def _name_of_row(self) -> Column:

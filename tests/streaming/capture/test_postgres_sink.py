@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from examples.cdc.postgres import DATABASE, USER, Postgres
 from examples.cdc.shop import Connection
@@ -109,6 +110,24 @@ def test_a_table_of_postgresql_follows(spark: SparkSession, followed: Followed) 
     assert followed.rows() == followed.wanted()
     # A column that the source does not have keeps its value.
     assert followed.sql("SELECT own FROM numbers WHERE n = 1") == [("mine",)]
+
+
+@pytest.mark.full
+def test_the_changes_of_a_batch_are_computed_once(spark: SparkSession, followed: Followed) -> None:
+    """Each partition comes to the driver by a job of its own."""
+    calls = spark.sparkContext.accumulator(0)
+
+    def counted(name: str) -> str:
+        calls.add(1)
+        return name
+
+    sink, count = followed.sink(), F.udf(counted, useArrow=False).asNondeterministic()
+    followed.table.insert([{"n": n, "name": f"n{n}"} for n in range(50)])
+    before = set(spark.sparkContext._jsc.getPersistentRDDs())
+    followed.run(spark, lambda batch, number: sink(batch.withColumn("name", count("name")), number))
+    assert calls.value == 50
+    assert set(spark.sparkContext._jsc.getPersistentRDDs()) == before
+    assert followed.rows() == followed.wanted()
 
 
 def test_a_connection_that_has_begun_a_transaction(spark: SparkSession, followed: Followed) -> None:

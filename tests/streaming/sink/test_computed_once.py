@@ -8,30 +8,34 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.types import LongType
 
 from tests.lanes import full
-from tests.streaming.support import BatchFunction, Input, drain
-from tidelog.log import Table
+from tests.streaming.support import JVM_SOURCE, BatchFunction, Input, drain
+from tidelog.log import Table, Transaction
 from tidelog.log.errors import ConflictError, StoreUnavailableError
 from tidelog.streaming import Sink, Sinks, capture
 from tidelog.streaming import table as spark_table
 from tidelog.streaming.executors import spark_upsert
 from tidelog.streaming.executors.computed_once import computed_once
-from tidelog.streaming.sink import batch_rows
+from tidelog.streaming.sink import batch, batch_rows
 
 pytestmark = pytest.mark.spark
 
 Calls = Accumulator[int]
 _OFTEN_NULL = 0.3
+MERGE = "MERGE INTO {} t USING data s ON t.k = s.k"
+NOT_THESE = "WHEN NOT MATCHED AND NOT s.n < 5 THEN INSERT *"
 
 
 def kept_of(spark: SparkSession) -> set[int]:
@@ -104,16 +108,75 @@ def test_each_row_of_each_batch_is_computed_once(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("arguments", [{}, upsert()], ids=str)
+def test_a_batch_that_is_too_large_for_the_driver_comes_from_one_computation(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+) -> None:
+    """It is computed again, and none of its rows is of the first time."""
+    collect, thrown_away = batch_rows.collected, list[str]()
+
+    def too_large(frame: DataFrame) -> pa.Table:
+        rows = collect(frame)
+        if not thrown_away:
+            thrown_away.extend(rows["call"].to_pylist())
+            raise RuntimeError("the results are bigger than spark.driver.maxResultSize")
+        return rows
+
+    monkeypatch.setattr(batch_rows, "collected", too_large)
+    call = F.udf(lambda: uuid4().hex).asNondeterministic()
+    frame = counted(source.put(3).stream(spark), calls).withColumn("call", call())
+    drain(frame, Sink(str(tmp_path / "table"), **arguments), tmp_path / "cp")
+    assert calls.value == (source.count + 1) * 10
+    rows = Table.open(str(tmp_path / "table")).scan().to_arrow()
+    assert Counter(rows["n"].to_pylist()) == Counter(source.numbers)
+    assert len(thrown_away) == 10
+    assert not set(thrown_away) & set(rows["call"].to_pylist())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", [3, 10])
 @pytest.mark.parametrize("order", [(), ("n",)])
 def test_a_batch_with_more_keys_than_the_driver_holds_is_computed_once(
-    spark: SparkSession, source: Input, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch, order: list[str]
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    order: list[str],
+    first: int,
 ) -> None:
+    """The first one after a batch with fewer is computed twice: what it is cannot be known before."""
     monkeypatch.setattr(spark_upsert, "MAX_KEYS", 8)
     monkeypatch.setattr(batch_rows, "MAX_KEYS", 8)
+    source.put_table(pa.table({"n": pa.array(range(first), pa.int64())}))
     sink = Sink(str(tmp_path / "table"), writer="spark", **upsert(order_by=order))
-    drain(counted(source.put(3).stream(spark), calls), sink, tmp_path / "cp")
-    assert calls.value == source.count * 10
-    assert numbers_of(tmp_path / "table") == Counter(source.numbers)
+    before = kept_of(spark)
+    drain(counted(source.put(2).stream(spark), calls), sink, tmp_path / "cp")
+    assert calls.value == first + 2 * 10 + (10 if first < 8 else 0)
+    assert numbers_of(tmp_path / "table") == Counter([*range(first), *range(10, 30)])
+    assert kept_of(spark) == before
+
+
+@pytest.mark.full
+def test_an_upsert_whose_keys_the_driver_holds_is_not_kept(
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_rows, "MAX_KEYS", 10)
+    kept: list[DataFrame] = []
+
+    def noted(frame: DataFrame) -> Any:
+        kept.append(frame)
+        return computed_once(frame)
+
+    monkeypatch.setattr(batch, "computed_once", noted)
+    sink = Sink(str(tmp_path / "table"), mode="upsert", keys=["n"], writer="spark")
+    drain(source.put(3).stream(spark), sink, tmp_path / "cp")
+    assert len(kept) == 1  # the first batch, which can have any size
 
 
 @pytest.mark.full
@@ -185,6 +248,173 @@ def test_rows_that_are_kept_go_with_the_block(spark: SparkSession, calls: Calls)
         kept.collect()
 
 
+@JVM_SOURCE
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        f"{MERGE} WHEN MATCHED AND s.n < 5 THEN DELETE WHEN MATCHED THEN UPDATE SET * {NOT_THESE}",
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET n = t.n + s.n",
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET n = hash(s.n) WHEN NOT MATCHED BY SOURCE THEN DELETE",
+        "INSERT INTO {} SELECT n, k FROM data",
+    ],
+)
+def test_statements_of_sql_compute_their_source_once(
+    spark: SparkSession, tmp_path: Path, calls: Calls, statement: str
+) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, pa.schema([("n", pa.int64()), ("k", pa.int64())])).insert([{"n": 1, "k": 1}])
+    counted(spark.range(20).withColumnRenamed("id", "n"), calls).createOrReplaceTempView("data")
+    before = kept_of(spark)
+    spark.sql(statement.format(f"tidelog.`{path}`"))
+    assert calls.value == 20
+    assert kept_of(spark) == before
+
+
+@JVM_SOURCE
+@pytest.mark.full
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_merge_into_of_a_frame_computes_it_once(
+    spark: SparkSession, tmp_path: Path, calls: Calls, *, is_plain: bool
+) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, pa.schema([("n", pa.int64()), ("k", pa.int64())])).insert([{"n": 1, "k": 1}])
+    spark.sql(f"CREATE TABLE merged USING tidelog LOCATION '{path}'")
+    try:
+        data = counted(spark.range(20).withColumnRenamed("id", "n"), calls).alias("s")
+        merge = data.mergeInto("merged", F.expr("merged.k = s.k"))
+        if is_plain:
+            merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+        else:
+            merge.whenMatched().update({"n": F.expr("s.n + merged.n")}).merge()
+    finally:
+        spark.sql("DROP TABLE merged")
+    assert calls.value == 20
+
+
+@JVM_SOURCE
+@pytest.mark.full
+def test_a_merge_that_lost_a_race_does_not_compute_its_source_again(
+    spark: SparkSession, tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, pa.schema([("n", pa.int64()), ("k", pa.int64())])).insert([{"n": 1, "k": 1}])
+    counted(spark.range(20).withColumnRenamed("id", "n"), calls).createOrReplaceTempView("data")
+    merge, attempts = Transaction.merge, list[int]()
+
+    def failing_once(self: Transaction, *given: Any) -> Transaction:
+        attempts.append(1)
+        if len(attempts) == 1:
+            self.abort()
+            raise ConflictError("another writer was first")
+        return merge(self, *given)
+
+    monkeypatch.setattr(Transaction, "merge", failing_once)
+    spark.sql(f"MERGE INTO tidelog.`{path}` t USING data s ON t.k = s.k WHEN MATCHED THEN UPDATE SET n = t.n + s.n")
+    assert (len(attempts), calls.value) == (2, 20)
+
+
+# --- blocks that are lost ---------------------------------------------------------------------------------------------
+
+
+class Losing(Sink):
+    """A sink for dead letters that first lets go of all that Spark keeps, as if executors were lost."""
+
+    loses_blocks = True
+
+    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+        session = batch_df.sparkSession
+        session.catalog.clearCache()
+        if self.loses_blocks:
+            for kept in session.sparkContext._jsc.getPersistentRDDs().values():
+                kept.unpersist(True)
+        super().__call__(batch_df, batch_id)
+
+
+def plain(folder: Path, dead: Sink) -> BatchFunction:
+    return Sink(str(folder / "table"), dead_letters=dead, **upsert())
+
+
+def by_name(folder: Path, dead: Sink) -> BatchFunction:
+    return Sinks(
+        lambda _: Sink(str(folder / "table"), dead_letters=dead, **upsert()),
+        parked=str(folder / "parked"),
+        by=F.lit("t"),
+    )
+
+
+def of_records(folder: Path, dead: Sink) -> BatchFunction:
+    sink = capture.sink(str(folder / "table"), keys=["k"], dead_letters=dead)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        records = batch.select(F.udf(as_json, useArrow=False)("k", "n").alias("value"), F.col("n").alias("offset"))
+        sink(capture.debezium(records, schema="k long, n long", keys=["k"]), number)
+
+    return apply
+
+
+@pytest.mark.parametrize("way", [by_name, of_records, *full((plain,))])
+@pytest.mark.parametrize("loses_blocks", [True, *full((False,))])
+def test_rows_that_are_lost_are_not_computed_again(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    calls: Calls,
+    way: Callable[[Path, Sink], BatchFunction],
+    *,
+    loses_blocks: bool,
+) -> None:
+    """The batch fails instead, unless it was the cache alone that was cleared."""
+    dead = Losing(str(tmp_path / "dead"), name="dead", schema_evolution=True)
+    dead.loses_blocks = loses_blocks
+    frame = counted(source.put().stream(spark), calls)
+    if loses_blocks:
+        with pytest.raises(StreamingQueryException, match=r"Checkpoint block .* not found"):
+            drain(frame, way(tmp_path, dead), tmp_path / "cp")
+        assert calls.value == 10
+        dead.loses_blocks = False
+        calls.value = 0
+    drain(frame, way(tmp_path, dead), tmp_path / "cp")
+    assert calls.value == 10
+    assert numbers_of(tmp_path / "table") == Counter(source.numbers)
+
+
+@pytest.mark.parametrize("ending", ["rows", *full(("sinks",), ("new_columns",))])
+def test_records_whose_schema_is_looked_up_are_computed_once(
+    spark: SparkSession, source: Input, tmp_path: Path, calls: Calls, ending: str
+) -> None:
+    """They are kept for a batch, as nobody says when their rows have been read."""
+    record = F.udf(with_schema, useArrow=False)
+    stream = counted(source.put(3).stream(spark), calls).select(record("k").alias("value"), F.col("n").alias("offset"))
+    before = kept_of(spark)
+    kept: list[int] = []
+
+    def rows(batch: DataFrame) -> DataFrame:
+        if ending == "new_columns":
+            return capture.debezium(batch, schema="k long", keys=["k"], new_columns=True)
+        return capture.debezium(batch, keys=["k"])
+
+    sink = capture.sink(str(tmp_path / "table"), keys=["k"])
+    function: BatchFunction = lambda batch, number: sink(rows(batch), number)  # noqa: E731
+    if ending == "sinks":
+        function = Sinks(
+            lambda _: capture.sink(str(tmp_path / "table"), keys=["k"]),
+            parked=str(tmp_path / "parked"),
+            by=F.lit("t"),
+            rows=lambda batch, _: rows(batch),
+        )
+
+    def noted(batch: DataFrame, number: int) -> None:
+        function(batch, number)
+        kept.append(len(kept_of(spark) - before))
+
+    drain(stream, noted, tmp_path / "cp")
+    assert calls.value == 30
+    assert kept == [0 if ending == "sinks" else 1] * 3
+    assert Table.open(str(tmp_path / "table")).scan(columns=["k", "n"]).count() == 30
+
+
 # --- functions that give another value each time ----------------------------------------------------------------------
 
 
@@ -206,6 +436,13 @@ def as_json(key: int | None, n: int) -> str:
     shown = "null" if key is None else n
     source = f'{{"connector": "postgresql", "lsn": {n + 1}, "ts_ms": 1, "snapshot": "false"}}'
     return f'{{"op": "c", "before": null, "after": {{"k": {shown}, "n": {n}}}, "ts_ms": 1, "source": {source}}}'
+
+
+def with_schema(n: int) -> str:
+    columns = [{"field": name, "type": "int64", "optional": True} for name in ("k", "n")]
+    fields = [{"field": name, "type": "struct", "fields": columns} for name in ("before", "after")]
+    envelope = {"type": "struct", "fields": fields}
+    return json.dumps({"schema": envelope, "payload": json.loads(as_json(n, n))})
 
 
 def of_sink(folder: Path, writer: str) -> BatchFunction:

@@ -92,6 +92,7 @@ def test_complete_mode_is_refused_by_a_sink_that_appends(spark: SparkSession, so
     assert "outputMode('complete')" in error.message
     assert "mode='upsert'" in error.advice
     assert "mode='overwrite-partitions'" in error.advice
+    assert "append_complete=True" in error.advice
     require_nothing_written(tmp_path)
 
 
@@ -114,6 +115,42 @@ def test_modes_that_go_together(
     rows = Table.open(str(tmp_path / "table")).scan().to_arrow().to_pylist()
     assert {row["k"]: row["count"] for row in rows} == {0: 10, 1: 10, 2: 10}
     assert len(rows) == 3
+
+
+@pytest.mark.full
+def test_results_are_appended_if_the_caller_says_so(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    """A function can leave out what was there before, or keep every result under the number of its batch."""
+    source.put(2)
+    latest = Sink(str(tmp_path / "latest"), name="latest", append_complete=True)
+    history = Sink(str(tmp_path / "history"), append_complete=True)
+
+    def function(batch: DataFrame, number: int) -> None:
+        latest(batch.where(F.col("k") == number), number)
+        history(batch.withColumn("batch", F.lit(number)), number)
+
+    run_to_end(counts(source, spark).writeStream.outputMode("complete").foreachBatch(function), tmp_path / "cp")
+    rows = Table.open(str(tmp_path / "latest")).scan().to_arrow().to_pylist()
+    assert sorted((row["k"], row["count"]) for row in rows) == [(0, 4), (1, 7)]
+    rows = Table.open(str(tmp_path / "history")).scan().to_arrow().to_pylist()
+    found = sorted((row["batch"], row["k"], row["count"]) for row in rows)
+    assert found == [(0, 0, 4), (0, 1, 3), (0, 2, 3), (1, 0, 7), (1, 1, 7), (1, 2, 6)]
+
+
+@pytest.mark.full
+def test_many_tables_in_complete_mode(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    """Each table is judged by its own sink, and records are parked in any case."""
+    source.put()
+
+    def make(name: str) -> Sink:
+        return Sink(str(tmp_path / name)) if name == "0" else Sink(str(tmp_path / name), mode="upsert", keys=["k"])
+
+    sinks = Sinks(make, parked=str(tmp_path / "parked"), by="k")
+    run_to_end(counts(source, spark).writeStream.outputMode("complete").foreachBatch(sinks), tmp_path / "cp")
+    assert {name: "outputMode('complete')" in reason for name, reason in sinks.failed.items()} == {"0": True}
+    assert Table.open(str(tmp_path / "parked")).scan(columns=["k", "count"]).to_arrow().to_pylist() == [
+        {"k": 0, "count": 4}
+    ]
+    assert [Table.open(str(tmp_path / name)).scan().count() for name in ("1", "2")] == [1, 1]
 
 
 @pytest.mark.full

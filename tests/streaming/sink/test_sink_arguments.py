@@ -53,6 +53,7 @@ def test_a_sink_with_an_invalid_name_property_or_path_is_refused(
         ({"order_by": "k"}, "order_by needs mode='upsert'"),
         ({"other_keys": True}, "other_keys needs mode='upsert'"),
         ({"mode": "upsert", "other_keys": True}, "no keys are given"),
+        ({"mode": "upsert", "append_complete": True}, "append_complete needs mode='append', but the mode is 'upsert'"),
         (
             {"mode": "upsert", "keys": ["amount"], "properties": {"tidelog.primaryKey": "id, day"}},
             "keys=['amount'] are not the table's primary key, ['id', 'day'] (tidelog.primaryKey)",
