@@ -45,6 +45,8 @@ EARLY, UNORDERED = "early", "without_order"
 BY_ORDER = "by_order"
 # And with an index in one run, beside one in many.
 MERGED = "merged"
+# And after a DELETE, beside without one.
+UNDELETED = "undeleted"
 ENGINES = (TIDELOG, WITHOUT, DELTALAKE, DELTA_SPARK)
 # Of a batch's keys, this share is in the table.
 _KNOWN = 10 / 11
@@ -71,7 +73,7 @@ class Sizes:
 
 
 QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1)
-CASES = ("small", "large", "runs", "order", "costs", "sink", "beside")
+CASES = ("small", "large", "runs", "order", "deleted", "costs", "sink", "beside")
 
 
 class UpsertBench:
@@ -134,6 +136,21 @@ class UpsertBench:
                 found = self._in_turn(ways, rows, self._sizes.batch)
                 name = f"{self._sizes.batch:,} keys into {rows:,} rows by an order, 5 % deletions"
                 self._report.figure(name, "ms", found, peer=UNORDERED)
+
+    def deleted(self) -> None:
+        """Upsert a small batch by an order after a DELETE of half of the rows, and without it, by CPU time."""
+        rows = self._sizes.rows[0]
+        with tempfile.TemporaryDirectory(dir=tables.CACHE) as folder:
+            ways: dict[str, Callable[[pa.Table], object]] = {}
+            for way in (TIDELOG, UNDELETED):
+                table = Table.open(str(tables.clone(tables.keyed(rows), Path(folder) / way)))
+                self._order_in_index(table)
+                if way == TIDELOG:
+                    table.delete("id % 2 = 0")
+                ways[way] = partial(table.upsert, order_by="k")
+            found = self._in_turn(ways, rows, self._sizes.batch, "cpu_seconds")
+        name = f"{self._sizes.batch:,} keys into {rows:,} rows by an order, half of them deleted: CPU"
+        self._report.figure(name, "ms", found, Goal(1.5), peer=UNDELETED)
 
     @staticmethod
     def _order_in_index(table: Table) -> None:
@@ -290,7 +307,7 @@ def main() -> int:
     rows = tuple(given.rows) if given.rows else Sizes.rows
     sizes = QUICK if given.quick else Sizes(rows, seconds=given.minutes * 60)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED, BY_ORDER, MERGED))
+    report = Report("upsert", engines=(*ENGINES, APPEND, EARLY, UNORDERED, BY_ORDER, MERGED, UNDELETED))
     report.machine()
     spark = None if given.no_spark else spark_session(memory="4g")
     run_parts(UpsertBench(report, sizes, spark), CASES, given.only)

@@ -27,6 +27,7 @@ From a file to rows:
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: temporary files, for rows that do not fit into the memory and for copies of distant files
 - `row_maps`: where a compaction moved each row
-- `tombstones`: the keys that an UPSERT with an order has deleted
+- `tombstones`: the keys that were deleted, with the order of each; `tombstone_cache`: those that stay in memory
+- `room`: how much memory a process has for what it keeps of files
 - `staged_keys`: the keys of an UPSERT that has too many for one process
 """

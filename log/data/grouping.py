@@ -16,9 +16,7 @@ def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     """
     codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)])
     for name in names:
-        column = table[name]
-        if pt.is_floating(column.type):
-            column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0
+        column = comparable(table[name])
         values = column.unique()
         if len(values) == 1:
             continue
@@ -27,3 +25,8 @@ def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
         # Renumbered after each column, so that the product over many columns cannot overflow.
         codes = pc.index_in(codes, value_set=codes.unique()).cast(pa.int64())
     return codes
+
+
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with 0.0 for -0.0."""
+    return pc.add(column, pa.scalar(0, column.type)) if pt.is_floating(column.type) else column

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,6 +25,20 @@ from tidelog.log.format.schema import physical_name
 
 _FIXED_WIDTH = (pt.is_signed_integer, pt.is_date32, pt.is_timestamp)
 _HASHED = (pt.is_string, pt.is_binary, pt.is_decimal, pt.is_boolean)
+
+
+def has_own_codes(kinds: Sequence[pa.DataType]) -> bool:
+    """Whether the values of a key with these types are its codes."""
+    return len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
+
+
+def own_codes(column: pa.Array) -> Int64Array:
+    """The values of such a key as codes."""
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pt.is_date32(column.type):
+        column = column.cast(pa.int32())
+    return np.asarray(column.cast(pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +69,9 @@ class IndexedKey:
         if not all(any(is_kind(kind) for is_kind in (*_FIXED_WIDTH, *_HASHED)) for kind in kinds):
             return None
         described = [[physical_name(schema.field(name)), str(kind)] for name, kind in zip(names, kinds, strict=True)]
-        is_number = len(kinds) == 1 and any(is_kind(kinds[0]) for is_kind in _FIXED_WIDTH)
         has_order = properties.ORDER_BY in metadata.configuration
         order = PackedColumns.of(metadata.configuration, schema) if has_order else NO_COLUMNS
-        columns, words = (described, 1) if is_number else ([*described, HASH_NAME], 2)
+        columns, words = (described, 1) if has_own_codes(kinds) else ([*described, HASH_NAME], 2)
         text = msgspec.json.encode(columns).decode()
         return IndexedKey(metadata.id, names, text, words, order, tuple(dict.fromkeys((*names, *order.names))))
 
@@ -72,12 +86,7 @@ class IndexedKey:
 
     def _codes(self, rows: pa.RecordBatch) -> Int64Array:
         if self.words == 1:
-            column = rows.column(0)
-            if pt.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if pt.is_date32(column.type):
-                column = column.cast(pa.int32())
-            return np.asarray(column.cast(pa.int64())).reshape(1, -1)
+            return own_codes(rows.column(0)).reshape(1, -1)
         return row_hashes(rows.columns, rows.num_rows, seeds=self._seeds).view(np.int64)
 
     @property

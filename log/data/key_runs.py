@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -36,6 +35,7 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.block_filter import MOST_FILTERED_BLOCKS, filter_lines, may_have
 from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.packed_order import OrderLayout, joined_layout
+from tidelog.log.data.room import CacheByStore, Room
 from tidelog.log.data.run_entries import Entries, Hits
 from tidelog.log.data.run_head import RunHead, read_part
 from tidelog.log.data.spill import LocalCopy
@@ -72,11 +72,13 @@ MOST_KEYS, MOST_KEY_BYTES = 2**22, 2**27
 class UnusableRunError(Exception):
     """The run at `path` is damaged, gone, or of another table or key. Its files count as not covered."""
 
-    def __init__(self, path: str, message: str, *, is_final: bool = True) -> None:
+    def __init__(self, path: str, message: str, *, is_final: bool = True, head_bytes: int = 0) -> None:
         super().__init__(message)
         self.path = path
         # Not so if the store did not answer, or if the run was merged with others meanwhile.
         self.is_final = is_final
+        # What its head takes, if there is no room for it.
+        self.head_bytes = head_bytes
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -203,9 +205,10 @@ class KeyRun:
         self._lines: np.ndarray | None = None
         self._is_begin_checked = False
         self._all: Entries | None = None
-        if not _HEADS.take(self, head.size + _HEAD_OBJECTS):
+        size = head.size + _HEAD_OBJECTS
+        if not _HEADS.take(self, size) and not (_makes_room(size, store) and _HEADS.take(self, size)):
             message = f"{self._name} is not used: the heads of all runs take too much memory"
-            raise UnusableRunError(self.path, message, is_final=False)
+            raise UnusableRunError(self.path, message, is_final=False, head_bytes=size)
         if len(self._fences) * self.share <= _SMALL_BLOCKS and _CONTENT.take(self, len(self._fences) * self._width):
             self._all = self._loaded(np.arange(len(self._fences)), source)
 
@@ -444,37 +447,21 @@ class KeyRun:
             raise UnusableRunError(self.path, f"{self._name} cannot be read: {error}") from error
 
 
-class _Room:
-    """Memory that the open runs of this process share: so many bytes at most. Thread-safe."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._taken = 0
-        # What runs had that nobody uses any more. They end at any time, so nothing is locked then.
-        self._released: deque[int] = deque()
-        self._lock = Lock()
-
-    def take(self, run: KeyRun, size: int) -> bool:
-        """Count so many bytes until the run ends; False if there is no room for them."""
-        with self._lock:
-            while self._released:
-                self._taken -= self._released.popleft()
-            if self._taken + size > self._most:
-                return False
-            self._taken += size
-        weakref.finalize(run, self._released.append, size).atexit = False
-        return True
-
-
-_HEADS, _CONTENT = _Room(2**28), _Room(2**28)
+_HEADS, _CONTENT = Room(2**28), Room(2**28)
 # What the objects of an open run take, beside its columns.
 _HEAD_OBJECTS = 2**12
 
 
-# The open runs of each store, by their path and key; None for one that cannot be used.
-_Opened: TypeAlias = OrderedDict[tuple[str, IndexedKey], KeyRun | None]
-_open: weakref.WeakKeyDictionary[Store, _Opened] = weakref.WeakKeyDictionary()
-_lock = Lock()
+# The open runs of each store, by their path and key. None for one that cannot be used; a size for one whose head has so
+# many bytes that there was no room for it.
+_open: CacheByStore[tuple[str, IndexedKey], KeyRun | int | None] = CacheByStore()
+_Opened: TypeAlias = OrderedDict[tuple[str, IndexedKey], KeyRun | int | None]
+
+
+def _makes_room(head_bytes: int, store: Store) -> bool:
+    """Close runs of other stores for a head if need be. Returns whether there is room for it."""
+    with _open.lock:
+        return _open.make_room(_HEADS, head_bytes, store)
 
 
 def open_runs(store: Store, key: IndexedKey, paths: Sequence[str] | None = None) -> list[KeyRun]:
@@ -484,16 +471,16 @@ def open_runs(store: Store, key: IndexedKey, paths: Sequence[str] | None = None)
     """
     paths = listed_runs(store) if paths is None else paths
     listed = set(paths)
-    with _lock:
-        known = _open.setdefault(store, OrderedDict())
+    with _open.lock:
+        known = _open.of(store)
         for place in [place for place in known if place[0] not in listed]:
             del known[place]
         are_new = sum((path, key) not in known for path in paths) > 1
     if are_new and store.small_reads_at_once > 1:
         with ThreadPoolExecutor(store.small_reads_at_once, "tidelog-keys") as threads:
-            runs = list(threads.map(partial(_opened, store, key), paths))
+            runs = list(threads.map(partial(_opened, store, key, known), paths))
     else:
-        runs = [_opened(store, key, path) for path in paths]
+        runs = [_opened(store, key, known, path) for path in paths]
     return sorted((run for run in runs if run is not None), key=len, reverse=True)
 
 
@@ -508,8 +495,14 @@ def listed_runs(store: Store) -> list[str]:
 
 def useless_runs(store: Store, key: IndexedKey) -> list[str]:
     """The paths of the runs that were opened and are damaged, or of another table or key."""
-    with _lock:
-        return [path for (path, known), run in _open.get(store, {}).items() if known == key and run is None]
+    with _open.lock:
+        return [path for (path, known), run in _open.of(store).items() if known == key and run is None]
+
+
+def are_some_without_room(store: Store, key: IndexedKey) -> bool:
+    """Whether there are runs that were not opened because there is no room for their heads."""
+    with _open.lock:
+        return any(known == key and isinstance(run, int) for (_, known), run in _open.of(store).items())
 
 
 def run_paths(store: Store) -> list[str]:
@@ -519,32 +512,38 @@ def run_paths(store: Store) -> list[str]:
 
 def forget(store: Store, key: IndexedKey, path: str) -> None:
     """Do not use a run of this store again."""
-    with _lock:
-        _open.setdefault(store, OrderedDict())[path, key] = None
+    with _open.lock:
+        _open.of(store)[path, key] = None
 
 
-def _opened(store: Store, key: IndexedKey, path: str) -> KeyRun | None:
+def _opened(store: Store, key: IndexedKey, known: _Opened, path: str) -> KeyRun | None:
     place = (path, key)
-    with _lock:
-        known = _open.setdefault(store, OrderedDict())
+    head_bytes = 0
+    with _open.lock:
         if place in known:
             known.move_to_end(place)
-            return known[place]
-    run = None
+            found = known[place]
+            if not isinstance(found, int):
+                return found
+            head_bytes = found
+    if head_bytes and not _makes_room(head_bytes, store):
+        return None  # its head is not read again in vain
+    run: KeyRun | int | None = None
     try:
         run = KeyRun(store, path, key)
     except UnusableRunError as error:
         _LOGGER.debug("%s", error)
-        if not error.is_final:
+        if not error.is_final and not error.head_bytes:
             return None
+        run = error.head_bytes or None
     except (TidelogError, OSError) as error:
         _LOGGER.debug("%s of %s cannot be read: %s", path, store.url, error)
         return None  # it may be readable later
-    with _lock:
+    with _open.lock:
         known[place] = run
         while len(known) > _MOST_OPEN:
             known.popitem(last=False)
-    return run
+    return None if isinstance(run, int) else run
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------

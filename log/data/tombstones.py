@@ -14,12 +14,9 @@ in the order of the keys, so that a reader of few keys reads few row groups.
 from __future__ import annotations
 
 import bisect
-from collections import OrderedDict
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +27,7 @@ import pyarrow.types as pt
 from tidelog.log.arrays import BoolArray
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.ordering import ranks
+from tidelog.log.data.tombstone_cache import MOST_CACHED_BYTES, cache_tombstones, cached_tombstones
 from tidelog.log.errors import CorruptLogError, TidelogError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
@@ -47,9 +45,8 @@ _KEY, _ORDER, _WRITTEN_MS, _WINS_TIES, _TABLE = "key.", "order.", "written_ms", 
 _GROUP_ROWS = 2**12
 # So many row groups are read at a time.
 _GROUPS_AT_ONCE = 32
-# Files up to this number of rows stay in memory, as long as all of them have no more than so many bytes.
-_KEPT_ROWS = 2**16
-_KEPT_BYTES = 2**26
+# A file is read whole, and stays in memory, if it has few rows, or more than this share of its row groups is asked for.
+_FEW_ROWS, _FEW_GROUPS = 2**16, 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +114,27 @@ def read_tombstones(
     A file that is gone has none, as another engine's clean-up can have deleted it: that is said in the log. Raises
     CorruptLogError for a file that is damaged.
     """
-    kept = _kept_of(store)
-    found = kept.get(file.path)
-    if found is not None:
-        yield from _typed(found, columns)
+    if keys is not None and any(keys.schema.field(field.name).type != field.type for field in columns.keys):
+        keys = None
+    kept = cached_tombstones(store, file.path, pa.schema(zip(columns.names, columns.types, strict=True)))
+    if kept is not None:
+        yield kept.rows if keys is None else kept.of(keys)
         return
     try:
         with pq.ParquetFile(store.open_input(file.path), page_checksum_verification=True) as parquet:
             _require_whole(parquet, file, columns)
-            if file.rows <= _KEPT_ROWS:
-                found = parquet.read()
-                kept.keep(file.path, found)
-                yield from _typed(found, columns)
-                return
-            is_same = parquet.schema_arrow.field(columns.stored[0]).type == columns.types[0]
-            groups = _groups(parquet.metadata, columns, keys if is_same else None)
+            groups = _groups(parquet, columns, keys)
+            # Who asks for no keys reads the file once, to merge it.
+            room = MOST_CACHED_BYTES if keys is not None and len(groups) == parquet.num_row_groups else 0
+            held: list[pa.Table] = []
             for start in range(0, len(groups), _GROUPS_AT_ONCE):
-                yield from _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
+                held += _typed(parquet.read_row_groups(groups[start : start + _GROUPS_AT_ONCE]), columns)
+                if sum(rows.nbytes for rows in held) > room:
+                    yield from held
+                    held, room = [], 0
+            if held and keys is not None and sum(rows.num_rows for rows in held) == file.rows:
+                kept = cache_tombstones(store, file.path, pa.concat_tables(held), columns.keys.names)
+            yield from held if kept is None or keys is None else [kept.of(keys)]
     except FileNotFoundError:
         _LOGGER.warning("the tombstones in %s of %s are lost: the file is gone", file.path, store.url)
     except TidelogError:
@@ -168,45 +169,14 @@ def _typed(stored: pa.Table, columns: TombstoneColumns) -> Iterator[pa.Table]:
         _LOGGER.warning("tombstones of the table %s have other types and do not count: %s", columns.table_id, error)
 
 
-class _Kept:
-    """What was read of small files. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._files: OrderedDict[str, pa.Table] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, path: str) -> pa.Table | None:
-        with self._lock:
-            found = self._files.get(path)
-            if found is not None:
-                self._files.move_to_end(path)
-            return found
-
-    def keep(self, path: str, rows: pa.Table) -> None:
-        with self._lock:
-            if path not in self._files:
-                self._files[path] = rows
-                self._bytes += rows.nbytes
-            while self._bytes > _KEPT_BYTES:
-                self._bytes -= self._files.popitem(last=False)[1].nbytes
-
-
-_kept: MutableMapping[Store, _Kept] = WeakKeyDictionary()
-_lock = Lock()
-
-
-def _kept_of(store: Store) -> _Kept:
-    with _lock:
-        return _kept.setdefault(store, _Kept())
-
-
-def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table | None) -> list[int]:
-    """The row groups that can have one of the keys, by the statistics of the first column."""
+def _groups(parquet: pq.ParquetFile, columns: TombstoneColumns, keys: pa.Table | None) -> list[int]:
+    """The row groups that can have one of the keys, by the statistics of the first column; all if they are many."""
+    metadata = parquet.metadata
     groups = list(range(metadata.num_row_groups))
     name = columns.stored[0]
     kind = columns.keys.types[0]
-    if keys is None or not (pt.is_integer(kind) or pt.is_string(kind) or pt.is_date32(kind)):
+    is_known = pt.is_integer(kind) or pt.is_string(kind) or pt.is_date32(kind)
+    if keys is None or metadata.num_rows <= _FEW_ROWS or not is_known or parquet.schema_arrow.field(name).type != kind:
         return groups
     wanted: list[Any] = sorted(keys[columns.keys.names[0]].unique().to_pylist())
     place = [metadata.schema.column(number).name for number in range(metadata.num_columns)].index(name)
@@ -219,7 +189,7 @@ def _groups(metadata: pq.FileMetaData, columns: TombstoneColumns, keys: pa.Table
         at = bisect.bisect_left(wanted, bounds.min)
         if at < len(wanted) and wanted[at] <= bounds.max:
             chosen.append(group)
-    return chosen
+    return chosen if len(chosen) <= _FEW_GROUPS * len(groups) else groups
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tidelog.log.data.key_runs import (
     FileKeys,
     KeyRun,
     UnusableRunError,
+    are_some_without_room,
     forget,
     merge_runs,
     new_run_path,
@@ -87,6 +88,8 @@ def tend_index(
     dead = [run for run, live in _live(runs, files) if not live.any()]
     deleted = _deleted(store, state, system, dead, useless_runs(store, key))
     yield
+    # A run that is not open can cover the files that seem to have none.
+    reads = reads and not are_some_without_room(store, key)
     covered = (yield from _cover(store, state, system, key, runs)) if reads else 0
     merged = 0
     alive = [(run, live) for run, live in _live(open_runs(store, key), files) if live.any()]
@@ -188,9 +191,21 @@ def _groups(runs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
             tier, size = tier + 1, size // _FACTOR
         tiers.setdefault(tier, []).append((run, live))
     for found in tiers.values():
-        is_small = sum(run.head_bytes for run, _ in found) <= MOST_HEAD_BYTES
-        if is_small and len(found) >= (_OF_LARGE if max(len(run) for run, _ in found) >= _LARGE else _OF_SMALL):
-            yield found
+        if len(found) >= (_OF_LARGE if max(len(run) for run, _ in found) >= _LARGE else _OF_SMALL):
+            yield from (group for group in _of_one_head(found) if len(group) > 1)
+
+
+def _of_one_head(runs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
+    """The runs in groups whose heads fit into one."""
+    group: list[_Pair] = []
+    size = 0
+    for run, live in sorted(runs, key=lambda pair: pair[0].head_bytes):
+        if group and size + run.head_bytes > MOST_HEAD_BYTES:
+            yield group
+            group, size = [], 0
+        group.append((run, live))
+        size += run.head_bytes
+    yield group
 
 
 def _merged(store: Store, system: System, key: IndexedKey, group: Sequence[_Pair]) -> Pieces[int]:

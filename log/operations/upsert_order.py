@@ -24,6 +24,7 @@ from tidelog.log.commit.burial import Burial
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import conform, python_rows
 from tidelog.log.data.ordering import are_newest, present, ranks
+from tidelog.log.data.tombstone_cache import uncache_others
 from tidelog.log.data.tombstones import WINS_TIES, WRITTEN_MS, order_names, read_tombstones, tombstone_columns
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
@@ -152,6 +153,7 @@ class UpsertOrder:
         """The tombstones of the keys that are wanted, as far as they are not too old."""
         head, now_ms = self._state.head, self._writer.system.now_ms()
         files = tombstones_of(self._writer.store, head, now_ms)
+        uncache_others(self._writer.store, [file.path for file in files])
         if not files or not wanted.any():
             return
         asked, counts_ms = self._keys.table.filter(pa.array(wanted)), expired_ms(head, now_ms)

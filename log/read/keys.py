@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.arrays import Int64Array
-from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.grouping import comparable, group_numbers
 from tidelog.log.data.ordering import require_ordered
 from tidelog.log.data.row_values import shown
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
@@ -130,7 +130,7 @@ class Keys:
         """
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), self.table.num_rows)])
         for name in self.names:
-            values = _comparable(self.table[name]).unique()
+            values = comparable(self.table[name]).unique()
             codes = _next_codes(codes, self.table[name], values)
             known = codes.unique()
             yield values, known
@@ -168,15 +168,11 @@ def _may_be(name: str, values: pa.ChunkedArray) -> Expression | None:
 
 def _next_codes(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
     """Extend the codes by one more column; null where its value is not among `values`."""
-    return pc.add(pc.multiply(codes, len(values)), _place(_comparable(column), values))
+    return pc.add(pc.multiply(codes, len(values)), _place(comparable(column), values))
 
 
 def _place(column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
     return pc.index_in(column, value_set=values).cast(pa.int64())
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.add(column, pa.scalar(0, column.type)) if pt.is_floating(column.type) else column  # -0.0 is 0.0
 
 
 def _numbers(table: pa.Table) -> Int64Array:

@@ -23,6 +23,7 @@ from tidelog.log.data.block_filter import line_bytes
 from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.key_runs import FileKeys, KeyRun, UnusableRunError, open_runs, write_run
 from tidelog.log.data.packed_order import PackedOrder
+from tidelog.log.data.room import Room
 from tidelog.log.data.row_hashes import HASH_NAME
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.storage import Store
@@ -285,17 +286,41 @@ def test_a_large_run_has_no_filters(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_open_runs_take_no_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without room for filters and small blocks, all blocks are read; without room for its head a run is not used."""
     store, key, rows = small_run()
-    monkeypatch.setattr(key_runs, "_CONTENT", key_runs._Room(100))
+    monkeypatch.setattr(key_runs, "_CONTENT", Room(100))
     run = KeyRun(store, PATH, key)
     assert len(run.find(key.codes(rows), mostly_absent=True)) == 40
     assert run._filter() is None
-    room = key_runs._Room(2 * (run.head_bytes + key_runs._HEAD_OBJECTS))
+    room = Room(2 * (run.head_bytes + key_runs._HEAD_OBJECTS))
     monkeypatch.setattr(key_runs, "_HEADS", room)
     open_ones = [KeyRun(store, PATH, key) for _ in range(2)]
     assert open_runs(store, key) == []
     assert key_runs.useless_runs(store, key) == [], "it is not to be deleted"
     del open_ones[0]
     assert len(open_runs(store, key)) == 1
+
+
+def test_a_run_without_room_is_not_read_again_until_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the runs of the store that was asked for longest ago make room for those of another one."""
+    key = key_of("number")
+    stores = [_Far(new_store()) for _ in range(4)]
+    for store in stores:
+        for name in ("a", "b"):
+            rows = table([(number,) for number in range(40)], ["number"])
+            write_run(store, f"{key_runs.KEYS_FOLDER}/{name}{key_runs.ENDING}", key, [FileKeys(name, rows)])
+    head = KeyRun(stores[0], key_runs.run_paths(stores[0])[0], key).head_bytes + key_runs._HEAD_OBJECTS
+    monkeypatch.setattr(key_runs, "_HEADS", Room(3 * head))
+    kept = [len(open_runs(store, key)) for store in stores[:2]]
+    assert kept == [2, 2], "those of the first store made room"
+    assert len(open_runs(stores[1], key)) == 2
+    third = KeyRun(stores[3], key_runs.run_paths(stores[3])[0], key)
+    fourth = KeyRun(stores[3], key_runs.run_paths(stores[3])[0], key)
+    assert len(open_runs(stores[2], key)) == 1
+    stores[2].requests = 0
+    assert len(open_runs(stores[2], key)) == 1
+    assert not stores[2].requests, "there is no room for the other one"
+    del third
+    assert len(open_runs(stores[2], key)) == 2
+    assert len(fourth) == 40
 
 
 def head_of(content: bytes) -> tuple[int, pa.Table, bytes]:

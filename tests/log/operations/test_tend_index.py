@@ -16,6 +16,7 @@ from tidelog.log.cleanup.pieces import finished
 from tidelog.log.data import key_runs
 from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.data.key_runs import KeyRun, open_runs, run_paths
+from tidelog.log.data.room import Room
 from tidelog.log.operations.tend_index import IndexReport, tend_index
 from tidelog.log.state.loader import load
 
@@ -81,6 +82,37 @@ def test_runs_of_the_same_size_are_merged(table: Table, clock: Clock, monkeypatc
         number = int(place) % 5
         assert run.paths[int(file)].as_py() == files["path"][number].as_py()
         assert position == place // 5
+
+
+def test_as_many_runs_are_merged_as_one_head_has_room_for(
+    table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(7):
+        table.insert(rows(*range(number, 70, 7)))
+    most = max(run.head_bytes for run in index(table))
+    monkeypatch.setattr("tidelog.log.operations.tend_index.MOST_HEAD_BYTES", 2 * most)
+    assert tended(table, clock) == IndexReport(merged=6, runs=4)
+    assert max(run.head_bytes for run in index(table)) <= 2 * most
+    assert sorted(path for run in index(table) for path in run.paths.to_pylist()) == sorted(live_paths(table))
+    monkeypatch.setattr("tidelog.log.operations.tend_index.MOST_HEAD_BYTES", most // 2)
+    assert tended(table, clock) == IndexReport(runs=4), "no two of them fit"
+    monkeypatch.setattr("tidelog.log.operations.tend_index.MOST_HEAD_BYTES", 2**26)
+    assert tended(table, clock) == IndexReport(merged=4, runs=1)
+
+
+def test_files_of_runs_without_room_are_not_covered_again(
+    table: Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.insert(rows(1, 2))
+    table.insert(rows(3))
+    head = max(run.head_bytes for run in index(table)) + key_runs._HEAD_OBJECTS
+    key_runs._open.of(table.store).clear()
+    gc.collect()
+    monkeypatch.setattr(key_runs, "_HEADS", Room(head))
+    assert tended(table, clock) == IndexReport(runs=1)
+    assert len(run_paths(table.store)) == 2
+    monkeypatch.setattr(key_runs, "_HEADS", Room(2 * head))
+    assert tended(table, clock) == IndexReport(runs=2)
 
 
 def table_codes(keys: range) -> Any:

@@ -15,7 +15,7 @@ from tests.log.operations.test_upsert_order import KEYED, SCHEMA, held, put, rec
 from tests.log.support import START_MS, Clock, memory_store, new_table, put_commit
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
-from tidelog.log.data import tombstones
+from tidelog.log.data import tombstone_cache, tombstones
 from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format import filenames
 from tidelog.log.format.schema import to_schema_string
@@ -130,7 +130,7 @@ def test_files_that_are_gone_stop_no_merge(clock: Clock) -> None:
         put(table, record(number, 10, op="d"))
     for path in stored(table):
         table.store.delete(path)
-    tombstones._kept.clear()
+    tombstone_cache.uncache_others(table.store, [])
     for number in range(12):
         put(table, record(100 + number, 10, op="d"))
     put(table, record(100, 5))
@@ -152,7 +152,7 @@ def test_threads_share_what_was_read(clock: Clock) -> None:
     table = made(clock)
     for number in range(40):
         put(table, record(number, 10, op="d"))
-    tombstones._kept.clear()
+    tombstone_cache.uncache_others(table.store, [])
 
     def late(worker: int) -> int:
         return put(again(table, clock), record(worker, 5))["numSourceRowsOutdated"]
@@ -384,16 +384,15 @@ def test_progress_that_can_expire_is_refused(clock: Clock) -> None:
         table.insert([{"k": 1, "at": 1, "v": ""}], idempotency_key=(TOMBSTONES, 7))
 
 
-@pytest.mark.parametrize("is_small", [True, False])
-def test_tombstones_of_other_types_do_not_count(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, *, is_small: bool
-) -> None:
-    monkeypatch.setattr(tombstones, "_KEPT_ROWS", 10 if is_small else 0)
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_tombstones_of_other_types_do_not_count(clock: Clock, *, is_cached: bool) -> None:
     table = made(clock)
     put(table, record(1, 10, op="d"))
+    if is_cached:
+        put(table, record(1, 5))
     texts = pa.schema([("k", pa.string()), ("at", pa.int64()), ("v", pa.string())])
     replaced = msgspec.structs.replace(load(table.store).head.metadata, schema_string=to_schema_string(texts))
-    put_commit(table.store, 2, replaced, info={"inCommitTimestamp": clock.ms + 9})
+    put_commit(table.store, load(table.store).head.version + 1, replaced, info={"inCommitTimestamp": clock.ms + 9})
     foreign = again(table, clock)
     foreign.upsert([{"k": "one", "at": 5, "v": ""}])
     assert foreign.scan().count() == 1
@@ -417,7 +416,7 @@ def test_key_and_order_can_be_one_column(clock: Clock) -> None:
 def test_large_files_are_read_where_the_keys_can_be(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
 ) -> None:
-    monkeypatch.setattr(tombstones, "_KEPT_ROWS", 10)
+    monkeypatch.setattr(tombstones, "_FEW_ROWS", 10)
     monkeypatch.setattr(tombstones, "_GROUP_ROWS", 10)
     schema = pa.schema([("k", kind), ("at", pa.int64())])
     table = new_table(memory_store(clock), schema, properties=KEYED, system=clock)
