@@ -109,8 +109,8 @@ def _unless_nested(node: Any) -> PredicateError | None:
 
 def _constant(spark: SparkSession, node: Any, field: pa.Field) -> pa.Array:
     """A constant expression that has no translation, such as a struct, as an array of the column's type."""
-    row = spark.range(1)
-    plan = row._jdf.queryExecution().analyzed()  # type: ignore[operator]  # noqa: SLF001 - a plan of one row
+    one_row: Any = spark.range(1)._jdf  # noqa: SLF001 - PySpark has no plans
+    plan = one_row.queryExecution().analyzed()
     value = _in_utc(_rows(spark, plan, [node]).select(F.col("c1").alias(field.name)).toArrow())
     return conform(value, pa.schema([field]))[field.name].combine_chunks()
 
