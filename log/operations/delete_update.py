@@ -210,11 +210,12 @@ def stage_delete(state: LogState, writer: DataWriter, where: str, *, buries: boo
     )
 
 
-def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str]) -> Staged:
+def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str | pa.Array]) -> Staged:
     """Stage new values for the rows for which `where` is true.
 
-    `assignments` maps columns to SQL expressions over the old row. A row that gets another key leaves a tombstone of
-    its old one. Raises PredicateError, and SchemaMismatchError for a value that does not fit its column.
+    `assignments` maps columns to SQL expressions over the old row, or to an array of the column's type with one value,
+    which all rows get. A row that gets another key leaves a tombstone of its old one. Raises PredicateError, and
+    SchemaMismatchError for a value that does not fit its column.
     """
     where, assignments = predicate.update_at_time(where, assignments, writer.system.now_ms)
     change = _RowChange(state, writer, where, updates=True)
@@ -266,7 +267,7 @@ class _RowChange(RowMatcher):
         whole_rows = updates or (self.feed and not self.vectors)
         self._selection = Selection(numbered, where, None if whole_rows else [self._position])
 
-    def check(self, assignments: Mapping[str, str]) -> None:
+    def check(self, assignments: Mapping[str, str | pa.Array]) -> None:
         """Raise the errors of assignments that are invalid for any row."""
         if not isinstance(assignments, Mapping):
             raise ConfigurationError(
@@ -288,7 +289,7 @@ class _RowChange(RowMatcher):
             if rows.num_rows:
                 yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
-    def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
+    def assigned(self, rows: pa.Table, assignments: Mapping[str, str | pa.Array]) -> pa.Table:
         """The rows with their new values, all computed from the old values. They fulfil the table's rules."""
         by_name = {self._column(name): text for name, text in assignments.items()}
         if len(by_name) < len(assignments):
@@ -296,18 +297,21 @@ class _RowChange(RowMatcher):
                 "set has the same column twice", advice="column names that differ in case only are the same column"
             )
         for name, text in by_name.items():
-            if not isinstance(text, str):
+            if not isinstance(text, str) and not self._is_constant(name, text):
                 raise PredicateError(
                     f"the new value of {name!r} must be SQL text (got {type(text).__name__})",
                     advice=f'pass an expression such as "{name} + 1"; SQL quotes strings, as in "\'text\'"',
                     token=str(text),
                 )
         columns = [
-            predicate.evaluate(by_name[field.name], rows, field) if field.name in by_name else rows[field.name]
+            _new_value(by_name[field.name], rows, field) if field.name in by_name else rows[field.name]
             for field in self.schema
         ]
         images = pa.table(columns, schema=self.schema)
         return images if self._rules is None else self._rules.images(images, by_name)
+
+    def _is_constant(self, name: str, given: object) -> bool:
+        return isinstance(given, pa.Array) and len(given) == 1 and given.type == self.schema.field(name).type
 
     def with_ids_of(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """New rows with the ids of the old ones if the table keeps them; their commit version is that of the commit."""
@@ -334,6 +338,12 @@ class _RowChange(RowMatcher):
             advice=f"{did_you_mean(name, self.schema.names)}the columns are {', '.join(self.schema.names)}; a single "
             "field of a struct cannot be set",
         )
+
+
+def _new_value(given: str | pa.Array, rows: pa.Table, field: pa.Field) -> pa.Array:
+    if isinstance(given, str):
+        return predicate.evaluate(given, rows, field)
+    return given.take(pa.array(np.zeros(rows.num_rows, np.int64)))
 
 
 def require_row_changes(configuration: Mapping[str, str], path: str) -> None:

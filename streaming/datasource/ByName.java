@@ -18,6 +18,11 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable;
 import org.apache.spark.sql.catalyst.expressions.TransformKeys;
 import org.apache.spark.sql.catalyst.expressions.TransformValues;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
@@ -26,6 +31,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
+import scala.Product;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -50,10 +56,60 @@ public class ByName {
     }
   }
 
+  /**
+   * The plan of an UPDATE or MERGE, in which constants that have lost the names of their fields are again what the
+   * statement says. `analyzed` is the plan before Spark has computed constants.
+   */
+  public static LogicalPlan restored(LogicalPlan plan, LogicalPlan analyzed) {
+    Object[] parts = parts(plan, analyzed, plan);
+    return parts == null ? plan : (LogicalPlan) plan.makeCopy(parts);
+  }
+
+  /** The parts of a node with what the other node of its class has for them; null if none changes. */
+  private static Object[] parts(Product node, Product other, LogicalPlan plan) {
+    if (node.getClass() != other.getClass()) {
+      return null;
+    }
+    Object[] found = new Object[node.productArity()];
+    boolean isSame = true;
+    for (int i = 0; i < found.length; i++) {
+      found[i] = node.productElement(i);
+      if (found[i] instanceof Seq && other.productElement(i) instanceof Seq) {
+        found[i] = each((Seq) found[i], (Seq) other.productElement(i), plan);
+        isSame &= found[i] == node.productElement(i);
+      }
+    }
+    return isSame ? null : found;
+  }
+
+  private static Seq each(Seq nodes, Seq others, LogicalPlan plan) {
+    if (nodes.size() != others.size()) {
+      return nodes;
+    }
+    ArrayList found = new ArrayList();
+    boolean isSame = true;
+    for (int i = 0; i < nodes.size(); i++) {
+      Object node = nodes.apply(i);
+      Object other = others.apply(i);
+      if (node instanceof Assignment && other instanceof Assignment) {
+        Expression before = ((Assignment) other).value();
+        if (problem(((Assignment) node).value()) != null && before.references().subsetOf(plan.inputSet())) {
+          node = new Assignment(((Assignment) node).key(), before);
+        }
+      } else if (node instanceof MergeAction && other instanceof MergeAction) {
+        Object[] parts = parts((Product) node, (Product) other, plan);
+        node = parts == null ? node : ((Expression) node).makeCopy(parts);
+      }
+      isSame &= node == nodes.apply(i);
+      found.add(node);
+    }
+    return isSame ? nodes : sequence(found);
+  }
+
   /** The value by names. */
   public static Expression value(Expression node) {
     if (node instanceof Literal) {
-      if (((Literal) node).value() != null && hasFields(node.dataType())) {
+      if (hasFields(node.dataType()) && !isEmpty(((Literal) node).value())) {
         throw new Unfit("it is a constant, of whose fields Spark has forgotten the names");
       }
       return node;
@@ -164,6 +220,14 @@ public class ByName {
           && isInPlace(((MapType) from).valueType(), ((MapType) to).valueType());
     }
     return true;
+  }
+
+  /** Whether a constant is null, or an array or a map without elements, which has no fields. */
+  private static boolean isEmpty(Object value) {
+    if (value instanceof ArrayData) {
+      return ((ArrayData) value).numElements() == 0;
+    }
+    return value == null || (value instanceof MapData && ((MapData) value).numElements() == 0);
   }
 
   private static boolean hasFields(DataType type) {

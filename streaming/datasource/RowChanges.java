@@ -34,6 +34,8 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.V1Table;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
@@ -512,7 +514,7 @@ public class RowChanges extends SparkStrategy {
       if (plan instanceof OverwritePartitionsDynamic) {
         DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
       } else {
-        DefaultSource.ask(request, new Object[] {session, plan});
+        DefaultSource.ask(request, new Object[] {session, isByName() ? ByName.restored(plan, analyzed(session)) : plan});
       }
       if (plan instanceof CreateDataSourceTableCommand) {
         named(session, (CreateDataSourceTableCommand) plan);
@@ -528,6 +530,17 @@ public class RowChanges extends SparkStrategy {
         session.sharedState().cacheManager().recacheByPlan(session, relation);
       }
       return sequence(new ArrayList());
+    }
+
+    private boolean isByName() {
+      return plan instanceof UpdateTable || plan instanceof MergeIntoTable;
+    }
+
+    /** The plan of the statement before Spark's optimizer. */
+    private LogicalPlan analyzed(SparkSession session) {
+      String execution = session.sparkContext().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+      QueryExecution running = execution == null ? null : SQLExecution.getQueryExecution(Long.parseLong(execution));
+      return running == null ? plan : running.analyzed();
     }
 
     /** Nothing, as of Spark's own statements. */

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -17,14 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Committed, Table, Transaction
+from tidelog.log.data.conform import conform
 from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
+from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.spark_expressions import (
     ExpressionText,
     computed_columns,
     each,
     is_collated,
+    is_constant,
     is_widening,
     node_kind,
     type_name,
@@ -43,6 +46,7 @@ class Done:
     rows: int
 
 
+_Value = TypeVar("_Value")
 _KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
 # The states of SQL for values that cannot be computed: "data exceptions".
 _OF_VALUES = "22"
@@ -79,15 +83,52 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
 
 def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
     text = ExpressionText(computed=computed_columns(plan.table()))
-    values = _values(spark, plan.assignments(), text.new_value)
+
+    def new_value(node: Any, field: Any) -> str | pa.Array:
+        try:
+            return text.new_value(node, type_name(field))
+        except PredicateError as error:
+            if not is_constant(node):
+                raise _unless_nested(node) or error from None
+        return _constant(spark, node, table.schema.field(str(field.name())))
+
+    values = _values(spark, plan.assignments(), new_value)
     condition = plan.condition().get() if plan.condition().isDefined() else None
     done = SparkTable(spark, table).update("true" if condition is None else _condition(condition, text), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
 
 
-def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, str], str]) -> dict[str, str]:
+def _unless_nested(node: Any) -> PredicateError | None:
+    """The error for a value with parts that an UPDATE makes of a row's values; None for any other."""
+    if not type_name(node).startswith(("struct<", "array<", "map<")):
+        return None
+    return PredicateError(
+        f"UPDATE cannot make {brief(node.sql())}, a struct, an array or a map, of the values of a row",
+        advice="use MERGE INTO ... USING (SELECT key, ... AS value FROM ...) AS s ON t.key = s.key "
+        "WHEN MATCHED THEN UPDATE SET column = s.value",
+        token=str(node.sql()),
+    )
+
+
+def _constant(spark: SparkSession, node: Any, field: pa.Field) -> pa.Array:
+    """A constant expression that has no translation, such as a struct, as an array of the column's type."""
+    one_row: Any = spark.range(1)._jdf  # noqa: SLF001 - PySpark has no plans
+    plan = one_row.queryExecution().analyzed()
+    value = _in_utc(_rows(spark, plan, [node]).select(F.col("c1").alias(field.name)).toArrow())
+    return conform(value, pa.schema([field]))[field.name].combine_chunks()
+
+
+def _rows(spark: SparkSession, plan: Any, values: Sequence[Any]) -> DataFrame:
+    """The rows of a plan and more values, as the columns c0, c1 and so on."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    made = DataFrame(jvm.tidelog.RowChanges.rows(spark._jsparkSession, plan, list(values)), spark)  # noqa: SLF001
+    # By their places: columns of a source can have one name.
+    return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
+
+
+def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, Any], _Value]) -> dict[str, _Value]:
     """The new value of each column, by `text`. Raises PredicateError and SchemaMismatchError."""
-    values: dict[str, str] = {}
+    values: dict[str, _Value] = {}
     for assignment in each(assignments):
         key = assignment.key()
         if node_kind(key) != "AttributeReference":
@@ -98,7 +139,7 @@ def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, str], st
         name = str(key.name())
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = text(_by_name(spark, assignment), type_name(key))
+        values[name] = text(_by_name(spark, assignment), key)
     return values
 
 
@@ -265,12 +306,7 @@ class _Merge:
         return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), other_keys=True, order_by=())
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
-        """The rows of the source and more values, as the columns c0, c1 and so on."""
-        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - as above
-        java = self._spark._jsparkSession  # noqa: SLF001 - as above
-        made = DataFrame(jvm.tidelog.RowChanges.rows(java, self._plan.sourceTable(), list(values)), self._spark)
-        # By their places: columns of a source can have one name.
-        return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
+        return _rows(self._spark, self._plan.sourceTable(), values)
 
     # --- rules
 
@@ -279,19 +315,22 @@ class _Merge:
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
         expressions = ExpressionText(lambda node: self._sided(node, prefix), self._computed)
         computed: list[Any] = []
+        has_source = True
 
-        def text(node: Any, column: str | None = None) -> str:
+        def text(node: Any, field: Any = None) -> str:
             try:
-                return expressions.text(node) if column is None else expressions.new_value(node, column)
+                return expressions.text(node) if field is None else expressions.new_value(node, type_name(field))
             except PredicateError:
-                if not self._reads_source(node):
+                if not (has_source and self._reads_source(node)):
                     raise
             # Spark computes it for each row of the source.
             computed.append(node)
             return f"source.{prefix}{len(self._source) + len(computed) - 1}"
 
-        def rules(actions: Any) -> list[Rule]:
+        def rules(actions: Any, *, has_row: bool = True) -> list[Rule]:
+            nonlocal has_source
             found: list[Rule] = []
+            has_source = has_row
             for action in each(actions):
                 where = text(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
@@ -301,7 +340,7 @@ class _Merge:
         given = merge_rules(
             rules(self._plan.matchedActions()),
             rules(self._plan.notMatchedActions()),
-            rules(self._plan.notMatchedBySourceActions()),
+            rules(self._plan.notMatchedBySourceActions(), has_row=False),
             REAL_SYSTEM.now_ms,
         )
         given = replace(given, reads_all=self._reads_target())

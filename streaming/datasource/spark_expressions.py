@@ -64,6 +64,15 @@ def is_collated(node: Any) -> bool:
     return "collate " in type_name(node)
 
 
+def is_constant(node: Any) -> bool:
+    """Whether an expression has one value, for which nothing is read."""
+    return bool(node.references().isEmpty() and node.deterministic() and not _has_subquery(node))
+
+
+def _has_subquery(node: Any) -> bool:
+    return node_kind(node) in _SUBQUERIES or any(map(_has_subquery, each(node.children())))
+
+
 def untranslatable(node: Any) -> PredicateError:
     """The error for an expression that has no translation."""
     if node_kind(node) in _SUBQUERIES or (node_kind(node) == "In" and "listquery" in str(node.sql())):

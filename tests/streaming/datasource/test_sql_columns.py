@@ -115,6 +115,45 @@ def test_fields_of_structs_go_by_their_names(spark: SparkSession, tmp_path: Path
             assert found == values, (way, kind.simpleString(), source.simpleString())
 
 
+def as_text(kind: DataType, value: Any) -> str:
+    """A value as an SQL constant, with the fields of structs in the order of the type."""
+    if value is None:
+        return f"CAST(NULL AS {kind.simpleString()})"
+    if isinstance(kind, StructType):
+        fields = [f"'{field.name}', {as_text(field.dataType, value[field.name])}" for field in kind]
+        return f"named_struct({', '.join(fields)})"
+    if isinstance(kind, ArrayType):
+        return f"array({', '.join(as_text(kind.elementType, item) for item in value)})"
+    if isinstance(kind, MapType):
+        entries = [f"{as_text(kind.keyType, key)}, {as_text(kind.valueType, item)}" for key, item in value]
+        return f"map({', '.join(entries)})"
+    return f"{value}L" if kind == LongType() else str(value)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(40, marks=pytest.mark.nightly)])
+def test_fields_of_constants_go_by_their_names(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
+    """Spark's optimizer forgets them."""
+    draw = random.Random(seed())
+    for number in range(rounds):
+        inner = a_type(draw, 2)
+        kind = draw.choice([StructType([StructField(name, inner) for name in "xyz"]), ArrayType(inner)])
+        value = a_value(draw, kind, nulls=False)
+        columns = StructType([StructField("id", LongType()), StructField("v", kind)])
+        text = as_text(permuted(draw, kind), value)
+        source = "MERGE INTO {} t USING (SELECT 1L AS id, true AS c) s ON t.id = s.id WHEN MATCHED"
+        for way, statement in {
+            "update": f"UPDATE {{}} SET v = {text} WHERE id = 1",
+            "merge": f"{source} THEN UPDATE SET v = {text}",
+            "branch": f"{source} THEN UPDATE SET v = IF(s.c, {text}, NULL)",
+            "second action": f"{source} AND t.id > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = {text}",
+        }.items():
+            made = Table.create(str(tmp_path / f"{number} {way}"), spark_versions.columns_to_arrow(columns))
+            made.insert([{"id": 1, "v": None}, {"id": 2, "v": None}])
+            spark.sql(statement.format(f"tidelog.`{made.path}`"))
+            found = made.refresh().scan().to_arrow().sort_by("id")["v"].to_pylist()
+            assert found == [value, None], (way, text, kind.simpleString())
+
+
 def pairs(folder: Path, **more: Any) -> Table:
     kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     made = Table.create(str(folder / "pairs"), pa.schema([("id", pa.int64()), ("s", kind)]), **more)
@@ -129,10 +168,13 @@ MERGE = "MERGE INTO {} t USING (SELECT 1L AS id, true AS c, named_struct('x', 2L
     ("statement", "message"),
     [
         (f"{MERGE} WHEN MATCHED THEN UPDATE SET *", "its fields are x, y, and those of the column are a, b"),
-        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
-        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = IF(s.c, named_struct('b', 2L, 'a', 1L), NULL)", "it is a constant"),
-        ("UPDATE {} SET s = named_struct('b', 2L, 'a', 1L)", "it is a constant"),
-        ("UPDATE {} SET s = named_struct('b', id, 'a', 1L)", "means something else outside of Spark"),
+        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('x', 2L, 'y', 1L)", "its fields are x, y"),
+        ("UPDATE {} SET s = named_struct('x', 2L, 'y', 1L)", "its fields are x, y"),
+        ("UPDATE {} SET s = named_struct('b', id, 'a', 1L)", "of the values of a row; use MERGE INTO"),
+        (
+            f"{MERGE} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = named_struct('b', 2, 'a', 1)",
+            "means something else outside of Spark",
+        ),
     ],
 )
 def test_fields_that_have_no_names_in_the_column_are_refused(
@@ -268,7 +310,9 @@ def test_a_text_of_the_type_char_is_compared_with_spaces(spark: SparkSession, tm
     put_foreign(made, msgspec.structs.replace(before, schema_string=typed))
     (tmp_path / "padded").mkdir()
     pq.write_table(made.scan().to_arrow(), tmp_path / "padded" / "rows.parquet")
-    spark.sql(f"CREATE TABLE padded (n BIGINT, c CHAR(5), d CHAR(3), s STRING) USING parquet LOCATION '{tmp_path}/padded'")
+    spark.sql(
+        f"CREATE TABLE padded (n BIGINT, c CHAR(5), d CHAR(3), s STRING) USING parquet LOCATION '{tmp_path}/padded'"
+    )
     try:
         expected = [n for (n,) in rows(spark, f"SELECT n FROM padded WHERE {condition}")]
     finally:

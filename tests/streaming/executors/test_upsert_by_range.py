@@ -213,12 +213,13 @@ def test_a_batch_that_turns_out_to_be_large(
     sink = Sink(made.path, mode="upsert", keys=["k"], writer="spark")
     checkpoint = str(tmp_path / "checkpoint")
     (tmp_path / "in").mkdir()
-    found: list[int | None] = []
+    found: list[bool] = []
     stage = SparkUpsert.stage
 
     def noted(upsert: SparkUpsert, state: LogState, writer: DataWriter) -> Staged:
-        found.append(upsert._rows)
-        return stage(upsert, state, writer)
+        staged = stage(upsert, state, writer)
+        found.append(upsert._is_large)
+        return staged
 
     monkeypatch.setattr(SparkUpsert, "stage", noted)
     stream = spark.readStream.schema(FRAME).parquet(str(tmp_path / "in" / "*"))
@@ -226,7 +227,7 @@ def test_a_batch_that_turns_out_to_be_large(
     for number, keys in enumerate([range(2), range(30)]):
         frame_of(spark, rows(keys)).write.parquet(str(tmp_path / "in" / str(number)))
         query.trigger(availableNow=True).start().awaitTermination()
-    assert found == [2, 2]
+    assert found == [False, True]
     assert sorted(made.refresh().scan().to_arrow()["k"].to_pylist()) == list(range(30))
     # The file of the first batch, whose rows are replaced, stays for readers of older versions.
     assert len(list(Path(made.path).glob("**/*.parquet"))) == len(live_files(made)) + 1

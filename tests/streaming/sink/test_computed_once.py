@@ -27,6 +27,7 @@ from tidelog.log.errors import ConflictError, StoreUnavailableError
 from tidelog.streaming import Sink, Sinks, capture
 from tidelog.streaming import table as spark_table
 from tidelog.streaming.executors import spark_upsert
+from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.sink import batch, batch_rows
 
@@ -118,10 +119,10 @@ def test_a_batch_that_is_too_large_for_the_driver_comes_from_one_computation(
     arguments: dict[str, Any],
 ) -> None:
     """It is computed again, and none of its rows is of the first time."""
-    collect, thrown_away = batch_rows.collected, list[str]()
+    thrown_away = list[str]()
 
     def too_large(frame: DataFrame) -> pa.Table:
-        rows = collect(frame)
+        rows = collected(frame)
         if not thrown_away:
             thrown_away.extend(rows["call"].to_pylist())
             raise RuntimeError("the results are bigger than spark.driver.maxResultSize")
