@@ -17,7 +17,7 @@ SCRIPT = "javascripts/iframe-worker.js"
 
 
 def test_a_page_from_the_disk_has_workers(browser: Browser, tmp_path: Path) -> None:
-    """The site's search is a worker that loads its index, which browsers refuse to a page of the disk."""
+    """The search of the site runs in a worker, which browsers refuse to a page of the disk."""
     Path(tmp_path, "polyfill.js").write_text(Path(ROOT, "docs", SCRIPT).read_text())
     Path(tmp_path, "index.js").write_text("const index = { gdpr: 'Personal data' };")
     Path(tmp_path, "worker.js").write_text("""
@@ -53,9 +53,7 @@ def site() -> Path:
     return Path(ROOT, "build", "site")
 
 
-@pytest.mark.parametrize(
-    ("words", "page"),
-)
+@pytest.mark.parametrize(("words", "page"), [("gdpr", "cleaning-up.html"), ("sql merge", "sql.html")])
 def test_the_search_finds_pages(browser: Browser, site: Path, words: str, page: str) -> None:
     opened = browser.new_page()
     opened.goto(f"file://{site}/guides/keys.html")

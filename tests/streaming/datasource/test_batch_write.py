@@ -200,8 +200,9 @@ def test_unsuitable_tables(spark: SparkSession, path: Path) -> None:
 @pytest.mark.oldest
 def test_the_default_mode_makes_a_table_and_fails_if_there_is_one(spark: SparkSession, path: Path) -> None:
     frame(spark, 0, 3).write.format("tidelog").partitionBy("part").save(str(path))
-    with pytest.raises(PySparkException, match="TIDELOG_TABLE_EXISTS: there is already a table at"):
+    with pytest.raises(PySparkException, match="TIDELOG_TABLE_EXISTS: there is already a table at") as caught:
         frame(spark, 3, 6).write.format("tidelog").save(str(path))
+    assert 'write with .mode("append") to add the rows' in str(caught.value)
     frame(spark, 3, 6).write.format("tidelog").mode("ignore").save(str(path))
     table = Table.open(str(path))
     assert (table.version, table.partition_by, numbers_in(path)) == (1, ("part",), [0, 1, 2])

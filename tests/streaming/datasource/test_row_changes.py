@@ -193,7 +193,7 @@ def test_any_merge_by_keys(spark: SparkSession, target: str) -> None:
     ],
 )
 def test_a_merge_whose_values_fail_says_for_which_rows(spark: SparkSession, table: Table, clauses: str) -> None:
-    """tidelog computes them for each row of the source, Delta only for the rows that a clause takes."""
+    """Values are computed for each row of the source; Delta computes them only for rows that a clause takes."""
     source = "(SELECT *, x = 0 AS gone FROM VALUES (1L, 0), (2L, 5) AS v(n, x)) s"
     with pytest.raises(PySparkException, match="TIDELOG_PREDICATE: a value or condition of MERGE fails") as caught:
         spark.sql(f"MERGE INTO tidelog.`{table.path}` t USING {source} ON t.n = s.n WHEN {clauses}")

@@ -406,7 +406,9 @@ def test_streams_of_a_table_are_refused(spark: SparkSession, table: Table, tmp_p
         rate = rate.option("checkpointLocation", str(tmp_path / "cp"))
         with pytest.raises(StreamingQueryException, match=rf'foreachBatch\(Sink\("{table.path}"\)\)'):
             rate.toTable(f"tidelog.`{table.path}`").processAllAvailable()
-        with pytest.raises(IllegalArgumentException, match=r"toTable\(...\) of a stream is foreachBatch\(Sink\(path\)\) here"):
+        with pytest.raises(
+            IllegalArgumentException, match=r"toTable\(...\) of a stream is foreachBatch\(Sink\(path\)\) here"
+        ):
             rate.toTable(f"tidelog.`{tmp_path}/new`")
     assert table.refresh().version == 1
 
