@@ -26,7 +26,7 @@ import pyarrow.types as pt
 from tidelog.log import predicate
 from tidelog.log.errors import PredicateError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.format.schema import is_list, is_variant, physical_name
+from tidelog.log.format.schema import fields_within, is_list, is_variant, physical_name
 from tidelog.log.format.statistics_reader import has_bounds
 from tidelog.log.predicate import (
     FUNCTIONS,
@@ -348,6 +348,7 @@ class FileOutcomes:
 # Prefix of the columns that hold facts, so that they cannot clash with partition columns.
 _FACT = "\x1f"
 # deltalake up to 1.6.0 counts the nulls inside of lists and maps under these names, in place of those of a real column.
+# So the counts of fields with these names, at any depth, are not believed in a table with a list or map at any depth.
 _MISCOUNTED = frozenset({"item", "element", "key", "keys", "value", "values"})
 
 
@@ -442,9 +443,10 @@ class FileFacts:
     def _is_miscounted(self, column: Column) -> bool:
         """Whether a writer may have counted other nulls under the column's name."""
         leaf = self._leaves[column] if column in self._leaves else self._leaf(column)
-        if leaf is None or len(leaf[0]) > 1 or leaf[0][0] not in _MISCOUNTED:
+        if leaf is None or leaf[0][-1] not in _MISCOUNTED:
             return False
-        return any(is_list(field.type) or pt.is_map(field.type) for field in self._schema)
+        fields = (inner for field in self._schema for inner in fields_within(field))
+        return any(is_list(field.type) or pt.is_map(field.type) for field in fields)
 
     def is_float(self, side: Expression) -> bool:
         """Whether it can be NaN, which bounds ignore: a column in it, or what it computes without one."""

@@ -21,6 +21,7 @@ CASES = {
     "10 keys into 5,000 rows in 10 runs: CPU",
     "10 keys into 1,000 rows by an order, 5 % deletions",
     "10 keys into 5,000 rows by an order, 5 % deletions",
+    "10 keys into 1,000 rows by an order, half of them deleted: CPU",
     "writing 5,000 rows in 1 inserts",
     "bytes of the index for each row",
     "merging the runs of 5,000 rows",
@@ -43,7 +44,10 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
     assert {line["case"] for line in lines} == CASES
     assert {line["bench"] for line in lines} == {"upsert"}
     for line in lines:
-        if "by an order" in line["case"]:
+        if "half of them deleted" in line["case"]:
+            assert line["tidelog"] > 0
+            assert line["undeleted"] > 0
+        elif "by an order" in line["case"]:
             assert line["tidelog"] > 0
             assert line["without_order"] > 0
         elif "10 runs" in line["case"]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from tests.log.pruning.support import PARTITIONED, file, kept
 from tests.log.support import add
+from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import to_schema_string
 
 _RANGES = (file(0, 9, nulls=0), file(10, 19, nulls=1), file(20, 20, nulls=0), file(nulls=4), file(30, None), file())
@@ -181,6 +184,29 @@ def test_a_column_named_like_a_part_of_a_list_has_no_count_of_nulls(name: str) -
     string = to_schema_string(with_map)
     for where, believed in ((f"{name} IS NULL", [1]), (f"{name} IS NOT NULL", [0])):
         assert kept(where, *files, schema=with_map, schema_string=string) == [0, 1]
+        assert kept(where, *files, schema=plain, schema_string=to_schema_string(plain)) == believed
+
+
+@pytest.mark.parametrize("name", ["item", "element", "key", "value"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_so_it_is_with_a_field_of_a_struct_and_a_list_at_any_depth(name: str, depth: int) -> None:
+    def within(*fields: pa.Field) -> pa.Schema:
+        for _ in range(depth):
+            fields = (pa.field("s", pa.struct(fields)),)
+        return pa.schema(fields)
+
+    def counted(nulls: int) -> AddFile:
+        count: Any = {name: nulls}
+        for _ in range(depth):
+            count = {"s": count}
+        ((top, inner),) = count.items()
+        return file(nulls=inner, column=top)
+
+    own, path = pa.field(name, pa.int64()), ".".join([*["s"] * depth, name])
+    files, plain = [counted(0), counted(4)], within(own, pa.field("n", pa.int64()))
+    beside = within(own, pa.field("t", pa.struct([("l", pa.list_(pa.int64()))])))
+    for where, believed in ((f"{path} IS NULL", [1]), (f"{path} IS NOT NULL", [0])):
+        assert kept(where, *files, schema=beside, schema_string=to_schema_string(beside)) == [0, 1]
         assert kept(where, *files, schema=plain, schema_string=to_schema_string(plain)) == believed
 
 
