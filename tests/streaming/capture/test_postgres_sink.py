@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from examples.cdc.postgres import DATABASE, USER, Postgres
 from examples.cdc.shop import Connection
@@ -132,6 +133,38 @@ def test_a_batch_that_is_run_again_is_skipped(spark: SparkSession, followed: Fol
     followed.run(spark, sink)
     assert sink.last == capture.PostgresReport(0, skipped=True)
     assert followed.rows() == [(1, "marked")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_a_query_with_state_goes_on_after_a_batch_that_is_skipped(
+    spark: SparkSession, followed: Followed, mode: str
+) -> None:
+    """In both modes a batch has each row that changed, and the newest row of a key counts."""
+
+    def run() -> list[bool]:
+        sink, skipped = followed.sink(), []
+
+        def noted(batch: DataFrame, number: int) -> None:
+            sink(batch, number)
+            assert sink.last
+            skipped.append(sink.last.skipped)
+
+        rows = spark.readStream.format("tidelog").option("changes", "append").load(followed.table.path)
+        counts = rows.groupBy((F.col("n") % 2).alias("n")).agg(
+            F.count("*").cast("string").alias("name"), F.max("_commit_version").alias("_commit_version")
+        )
+        run_to_end(counts.writeStream.outputMode(mode).foreachBatch(noted), followed.checkpoint)
+        return skipped
+
+    followed.table.insert([{"n": n, "name": None} for n in range(5)])
+    assert run() == [False]
+    for _ in range(2):
+        forget_last_commit(followed.checkpoint)
+        assert run() == [True]
+    followed.table.insert([{"n": n, "name": None} for n in (5, 7)])
+    assert run() == [False]
+    assert followed.rows() == [(0, "3"), (1, "4")]
 
 
 @pytest.mark.full
