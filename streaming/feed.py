@@ -25,7 +25,14 @@ from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import feed_references, frames, jvm_source
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.executors.session import prepare_session, stopped_quietly
+from tidelog.streaming.executors.session import (
+    QUERY_ID,
+    is_connect,
+    java_query,
+    prepare_session,
+    require_apart,
+    stopped_quietly,
+)
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
@@ -207,6 +214,10 @@ class _References:
         self._selected = selection.row_schema, selection.where, selection.schema.names
 
     def __call__(self, batch: DataFrame) -> frames.PlannedBatch:
+        session = batch.sparkSession
+        query_id = None if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID)
+        if query_id is not None:
+            require_apart(self._store.url, str(java_query(session, query_id).resolvedCheckpointRoot()))
         found = feed_references.referenced(batch)
         return frames.PlannedBatch(found.changes, found.end, self._store, Selection(*self._selected))
 

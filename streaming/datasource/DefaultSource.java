@@ -213,6 +213,7 @@ public class DefaultSource
     }
     Map request = request("start", original(parameters));
     request.put("loaded", found);
+    request.put("place", metadataPath);
     if (schema.isDefined()) {
       request.put(SCHEMA, ((StructType) schema.get()).json());
     }
@@ -404,6 +405,11 @@ public class DefaultSource
     private Object ask(Map request) {
       request.put("feed", key);
       return DefaultSource.ask(request, context.sparkSession());
+    }
+
+    /** By which the planner knows the feed in a plan of Spark's. */
+    public String key() {
+      return key;
     }
 
     public StructType schema() {

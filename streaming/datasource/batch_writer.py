@@ -73,9 +73,13 @@ class BatchWriter(DataSourceArrowWriter):
     @error_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Write one task's rows, one file or more for each partition. A task that fails deletes its files."""
+        if self._is_known:
+            for _ in iterator:  # a streaming query with state fails at its next start if its rows are not computed
+                pass
+            return TaskResult()
         writer = replace(self._writer, written=[])
         try:
-            return TaskResult(() if self._is_known else tuple(self._parts(writer, iterator)))
+            return TaskResult(tuple(self._parts(writer, iterator)))
         except BaseException as error:
             delete_unnamed(writer.store, writer.written)
             if isinstance(error, TidelogError) and not isinstance(error, RetryableError):

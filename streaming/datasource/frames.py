@@ -69,6 +69,8 @@ _CHAR = re.compile(r"\bchar\(", re.IGNORECASE)
 _EXECUTION_ID = "spark.sql.execution.id"
 _ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
 _MOST_PINS = 256
+# Nodes of a streaming query's plan, and the class of the source behind a feed's.
+_WATERMARK, _SOURCE, _FEED = "EventTimeWatermark", "StreamingExecutionRelation", "tidelog.DefaultSource$Feed"
 # What a writing mode is called in Java.
 _OVERWRITE, _IF_NEW, _IGNORE = "Overwrite", "ErrorIfExists", "Ignore"
 # What a name that Spark's catalog does not have yet stands for, of the modes above.
@@ -251,13 +253,18 @@ class FrameFeed:
         spark: SparkSession,
         raw_options: Mapping[str, str],
         *,
+        key: str,
         zone: str,
         loaded: LoadedColumns | None,
         asked: StructType | None,
         only_plans: bool,
     ) -> None:
-        """`only_plans` is for a Feed: the frames are empty, and `planned` has what they would read."""
+        """The source in the query's plan has the same key.
+
+        `only_plans` is for a Feed: the frames are empty, and `planned` has what they would read.
+        """
         self.spark = spark
+        self._key = key
         self._reader = FeedReader(raw_options, asked or StructType(), zone, loaded)
         self._asked = asked
         self._only_plans = only_plans
@@ -277,12 +284,12 @@ class FrameFeed:
         return start if start is not None and end is begin else json.dumps(end)
 
     def _require_no_watermark(self) -> None:
-        """Raise ConfigurationError if a query that reads a snapshot in parts has a watermark.
+        """Raise ConfigurationError if a query that reads a snapshot in parts has a watermark over its rows.
 
         The files are not in the order of the rows' times: after a part with later ones, Spark drops the others as late.
         """
         query_id = self.spark.sparkContext.getLocalProperty(QUERY_ID)
-        if query_id is None or not _has_watermark(java_query(self.spark, query_id).logicalPlan()):
+        if query_id is None or not self._is_below_watermark(java_query(self.spark, query_id).logicalPlan()):
             return
         raise ConfigurationError(
             "the query has a watermark, and 'initialSnapshot' is read in several micro-batches, whose files are not "
@@ -290,6 +297,14 @@ class FrameFeed:
             advice="leave the limits out (maxFilesPerTrigger and others; without any, a micro-batch has up to "
             f"{DEFAULT_FILES} files), or read the table by a query without a watermark first",
         )
+
+    def _is_below_watermark(self, plan: Any, *, has_watermark: bool = False) -> bool:
+        """Whether rows of this feed pass through a watermark in a part of the query's plan, or in one above it."""
+        has_watermark = has_watermark or node_kind(plan) == _WATERMARK
+        if has_watermark and node_kind(plan) == _SOURCE:
+            source = plan.source()
+            return str(source.getClass().getName()) == _FEED and str(source.key()) == self._key
+        return any(self._is_below_watermark(part, has_watermark=has_watermark) for part in each(plan.children()))
 
     def batch(self, start: str | None, end: str) -> DataFrame:
         """The rows between two offsets."""
@@ -320,10 +335,6 @@ class FrameFeed:
         """The query has ended."""
         if self._query_id is not None:
             _planned.pop(self._query_id, None)
-
-
-def _has_watermark(plan: Any) -> bool:
-    return node_kind(plan) == "EventTimeWatermark" or any(map(_has_watermark, each(plan.children())))
 
 
 _planned: dict[str | None, PlannedBatch] = {}

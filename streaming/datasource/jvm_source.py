@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import frames, row_changes, sql_catalog
@@ -40,7 +41,7 @@ from tidelog.streaming.datasource.file_partitions import read_columns, table_to_
 from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
-from tidelog.streaming.executors.session import QUERY_ID, is_connect
+from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 _LOGGER = logger(__name__)
@@ -64,6 +65,8 @@ _LAST_ANSWER_S = 10.0
 ONLY_PLANS = "__onlyplans"
 # Spark's option with what `partitionBy` said, as JSON.
 _PARTITIONS = "__partition_columns"
+# The folder of a checkpoint with what its sources keep.
+_SOURCES = "/sources/"
 
 
 def install(spark: SparkSession) -> bool:
@@ -236,12 +239,17 @@ def _load(request: Mapping[str, Any], java: Any) -> str:
 
 
 def _start(request: Mapping[str, Any], java: Any) -> str:
-    spark, asked = _session(java), _asked(request)
+    spark, asked, shown = _session(java), _asked(request), _shown(request)
+    options = parse_read(shown, streaming=True, session_zone=_zone(spark))
+    # Spark gives each source a place of its own below the checkpoint.
+    checkpoint, _, _ = request["place"].rpartition(_SOURCES)
+    require_apart(open_store(options.path, options.storage_options).url, checkpoint)
     _, loaded = request["loaded"].split("\n")
     key = REAL_SYSTEM.uuid()
     _feeds[key] = frames.FrameFeed(
         spark,
-        _shown(request),
+        shown,
+        key=key,
         zone=_zone(spark),
         loaded=None if asked else pickle.loads(base64.b64decode(loaded)),  # noqa: S301 - made by `_load`
         asked=asked,

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
+from tidelog.log.storage.location import is_within
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 
 # The local properties of a batch function's thread that have its query's id and its batch's number.
@@ -157,6 +158,22 @@ def java_query(session: SparkSession, query_id: str) -> Any:
     java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
     jvm: Any = session._jvm  # noqa: SLF001
     return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+
+
+def require_apart(path: str, checkpoint: str) -> None:
+    """Raise ConfigurationError if a query's checkpoint is in the folder of a table, or the table in the checkpoint."""
+    if is_within(checkpoint, path):
+        raise ConfigurationError(
+            f"the query's checkpoint {checkpoint} is in the folder of the table {path}, whose clean-up deletes old "
+            "files that belong to no version of the table",
+            advice="stop the query, move the checkpoint to a folder outside of the table, and start the query with "
+            "that as checkpointLocation; it goes on where it was",
+        )
+    if is_within(path, checkpoint):
+        raise ConfigurationError(
+            f"the table {path} is in the query's checkpoint {checkpoint}, and goes when somebody deletes that",
+            advice="start the query with a checkpointLocation of its own, beside the table",
+        )
 
 
 def is_active(query: Any) -> bool:

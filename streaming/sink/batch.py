@@ -29,7 +29,7 @@ from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.executors.collected import collected
 from tidelog.streaming.executors.computed_once import computed_once
 from tidelog.streaming.executors.plain_frame import arrow_schema, has_voids, typed_voids, without_voids
-from tidelog.streaming.executors.session import is_connect, is_running
+from tidelog.streaming.executors.session import is_connect, is_running, require_apart
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
 from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
@@ -55,7 +55,6 @@ from tidelog.streaming.sink.settings import (
     SPARK,
     UPSERT,
     SinkSettings,
-    require_apart,
 )
 from tidelog.streaming.sink.target import Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake

@@ -20,8 +20,8 @@ from tidelog.log.operations.merge_rules import ALL, PARTIAL
 from tidelog.log.presentable import did_you_mean, presentable
 from tidelog.log.read.keys import keys_of_upsert, order_columns
 from tidelog.log.storage import open_store
-from tidelog.log.storage.location import is_within
 from tidelog.log.storage.memory import MemoryStore
+from tidelog.streaming.executors.session import require_apart
 from tidelog.streaming.sink.throttle import Throttle
 
 APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")
@@ -160,22 +160,6 @@ class SinkSettings:
                 f"{self.path} is in this process's memory, where Spark's executors cannot write",
                 advice="leave writer out, or use a table on a disk or in an object store",
             )
-
-
-def require_apart(path: str, checkpoint: str) -> None:
-    """Raise ConfigurationError if a query's checkpoint is in the folder of a table, or the table in the checkpoint."""
-    if is_within(checkpoint, path):
-        raise ConfigurationError(
-            f"the query's checkpoint {checkpoint} is in the folder of the table {path}, whose clean-up deletes old "
-            "files that belong to no version of the table",
-            advice="stop the query, move the checkpoint to a folder outside of the table, and start the query with "
-            "that as checkpointLocation; it goes on where it was",
-        )
-    if is_within(path, checkpoint):
-        raise ConfigurationError(
-            f"the table {path} is in the query's checkpoint {checkpoint}, and goes when somebody deletes that",
-            advice="start the query with a checkpointLocation of its own, beside the table",
-        )
 
 
 def arguments_known(constructor: Callable[_Given, None]) -> Callable[_Given, None]:

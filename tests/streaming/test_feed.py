@@ -16,7 +16,18 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import PATIENCE_S, SINCE_LIMITS, drain_feed, foreign_delete, read, rewrite_all, run_to_end
+from tests.streaming.support import (
+    JVM_SOURCE,
+    PATIENCE_S,
+    SINCE_LIMITS,
+    drain,
+    drain_feed,
+    feed,
+    foreign_delete,
+    read,
+    rewrite_all,
+    run_to_end,
+)
 from tidelog import Feed
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
@@ -303,3 +314,34 @@ def test_a_table_in_memory_is_refused(spark: SparkSession) -> None:
     table = Table.create("memory://for-a-feed", pa.schema([("n", pa.int64())]), exist_ok=True)
     with pytest.raises(ConfigurationError, match=r"memory://for-a-feed is in this process's memory"):
         Feed(spark, table.path)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "feed",
+        pytest.param("format", marks=JVM_SOURCE),  # a Python source is not told of the checkpoint
+    ],
+)
+def test_a_checkpoint_in_the_folder_of_the_source_is_refused(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    table = Table.create(str(tmp_path / "base" / "table"), SCHEMA)
+    table.insert(rows(1))
+    seen: list[int] = []
+
+    def run(checkpoint: Path) -> None:
+        if way == "feed":
+            run_to_end(Feed(spark, table.path).foreachBatch(lambda _, number: seen.append(number)), checkpoint)
+        else:
+            drain(feed(spark, table.path), lambda _, number: seen.append(number), checkpoint)
+
+    for refused in ("base/table/cp", "base"):
+        with pytest.raises(StreamingQueryException, match=r"the query's checkpoint .* checkpointLocation"):
+            run(tmp_path / refused)
+    assert not seen
+    run(tmp_path / "base" / "cp")
+    # One that was moved there has a batch to run again.
+    (tmp_path / "base" / "cp" / "commits" / "0").unlink()
+    (tmp_path / "base" / "cp").rename(tmp_path / "base" / "table" / "moved")
+    with pytest.raises(StreamingQueryException, match="the query's checkpoint"):
+        run(tmp_path / "base" / "table" / "moved")
+    assert seen == [0]

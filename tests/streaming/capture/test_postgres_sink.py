@@ -154,6 +154,38 @@ def test_a_batch_that_is_run_again_is_skipped(spark: SparkSession, followed: Fol
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_a_query_with_state_goes_on_after_a_batch_that_is_skipped(
+    spark: SparkSession, followed: Followed, mode: str
+) -> None:
+    """In both modes a batch has each row that changed, and the newest row of a key counts."""
+
+    def run() -> list[bool]:
+        sink, skipped = followed.sink(), []
+
+        def noted(batch: DataFrame, number: int) -> None:
+            sink(batch, number)
+            assert sink.last
+            skipped.append(sink.last.skipped)
+
+        rows = spark.readStream.format("tidelog").option("changes", "append").load(followed.table.path)
+        counts = rows.groupBy((F.col("n") % 2).alias("n")).agg(
+            F.count("*").cast("string").alias("name"), F.max("_commit_version").alias("_commit_version")
+        )
+        run_to_end(counts.writeStream.outputMode(mode).foreachBatch(noted), followed.checkpoint)
+        return skipped
+
+    followed.table.insert([{"n": n, "name": None} for n in range(5)])
+    assert run() == [False]
+    for _ in range(2):
+        forget_last_commit(followed.checkpoint)
+        assert run() == [True]
+    followed.table.insert([{"n": n, "name": None} for n in (5, 7)])
+    assert run() == [False]
+    assert followed.rows() == [(0, "3"), (1, "4")]
+
+
+@pytest.mark.full
 def test_a_program_that_is_killed_between_the_commits_applies_its_batch_once(
     spark: SparkSession, followed: Followed
 ) -> None:

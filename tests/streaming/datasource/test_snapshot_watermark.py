@@ -43,3 +43,22 @@ def test_no_row_is_dropped_as_late(
     # Without a watermark, parts lose nothing.
     drain(feed(spark, events.path, initialSnapshot="true", **options), sink, tmp_path / "other")
     assert Table.open(str(tmp_path / "days")).scan().count() == len(DAYS)
+
+
+def test_a_watermark_in_another_part_of_the_query_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
+    """Of two feeds of one table the snapshot in parts is the one without a watermark."""
+    events = Table.create(str(tmp_path / "events"), pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    for day in DAYS:
+        events.insert([{"at": START + dt.timedelta(days=day)}])
+    in_parts: dict[str, str | int] = {"initialSnapshot": "true", "maxFilesPerTrigger": 1}
+    sink = Sink(str(tmp_path / "days"))
+
+    def run(with_watermark: dict[str, str | int], without: dict[str, str | int], checkpoint: str) -> None:
+        timed = feed(spark, events.path, **with_watermark).withWatermark("at", "1 hour").dropDuplicates(["at"])
+        drain(timed.unionByName(feed(spark, events.path, **without)), sink, tmp_path / checkpoint)
+
+    with pytest.raises(StreamingQueryException, match="the query has a watermark"):
+        run(in_parts, {}, "refused")
+    run({}, in_parts, "cp")
+    found = Table.open(str(tmp_path / "days")).scan().to_arrow()["at"].to_pylist()
+    assert sorted(at.day for at in found) == [2, 2, 6, 6, 11, 11]

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tests.lanes import full
 from tests.streaming.sink.support import Reports
-from tests.streaming.support import Input, forget_last_commit, run_to_end
+from tests.streaming.support import BatchFunction, Input, forget_last_commit, run_to_end
 from tidelog.log import Table
-from tidelog.streaming import Sink, Sinks
+from tidelog.streaming import Sink, Sinks, capture
 
 pytestmark = pytest.mark.spark
 
@@ -104,6 +104,40 @@ def of_parked(folder: Path) -> Sinks:
     return Sinks(lambda _: of_append(folder), parked=str(folder / "parked"), by=F.lit("no name"))
 
 
+def of_two(folder: Path) -> BatchFunction:
+    """Two in a row, without anything that keeps the rows for the second one."""
+    first, second = Sink(str(folder / "log"), name="log"), of_upsert(folder)
+
+    def both(batch: DataFrame, number: int) -> None:
+        first(batch, number)
+        second(batch, number)
+
+    return both
+
+
+def of_capture(folder: Path) -> BatchFunction:
+    sink = capture.sink(str(folder / "table"), keys=["n"], dead_letters=str(folder / "dead"))
+
+    def of_records(batch: DataFrame, number: int) -> None:
+        source = F.struct(F.lit("postgresql").alias("connector"), F.lit(number + 1).alias("lsn")).alias("source")
+        columns = [F.struct("n", "count").alias("after"), F.lit("c").alias("op"), source]
+        value = F.to_json(F.struct(*columns)).alias("value")
+        records = batch.select(value, F.lit(0).alias("partition"), F.lit(number).alias("offset"))
+        sink(capture.debezium(records, schema="n long, count long", keys=["n"]), number)
+
+    return of_records
+
+
+def of_write(folder: Path) -> BatchFunction:
+    """A write of a frame that says which batch it is."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        writer = batch.write.format("tidelog").mode("overwrite").option("txnAppId", "app")
+        writer.option("txnVersion", number).save(str(folder / "table"))
+
+    return write
+
+
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("query", "mode", "make"),
@@ -118,6 +152,9 @@ def of_parked(folder: Path) -> Sinks:
             (totals, "update", of_letters),
             (totals, "update", of_sinks),
             (totals, "update", of_parked),
+            (totals, "update", of_two),
+            (totals, "update", of_capture),
+            (totals, "complete", of_write),
         ),
     ],
 )
