@@ -125,7 +125,7 @@ def _renaming(source: str) -> str:
     return f"pass rename={{{source!r}: ...}} with another name, or with None to leave it out"
 
 
-def require_free(name: str, source: str, who: str) -> None:
+def require_not_taken(name: str, source: str, who: str) -> None:
     """Raise SchemaMismatchError for the name of a column that the sink's rows have beside those of a schema."""
     if name.lower() in RESERVED:
         raise SchemaMismatchError(
@@ -152,7 +152,7 @@ def names_in_records(rename: Rename | None, columns: StructType | None) -> dict[
     for source, name in given.items():
         if name is None:
             continue
-        require_free(name, source, "rename gives")
+        require_not_taken(name, source, "rename gives")
         other = next((found[known] for known in found if known.lower() == name.lower()), None)
         if other is not None:
             raise SchemaMismatchError(

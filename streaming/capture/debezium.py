@@ -60,8 +60,7 @@ def debezium(  # noqa: PLR0913 - the public signature
             found in a topic with several partitions, too.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
-            needs a batch, as in a batch function. A batch in which no record has a schema has none then, and its
-            changes are dead letters.
+            needs a batch, as in a batch function. If no record has one, the changes are dead letters.
         keys: The columns that identify a row. Default: the primary key of a Table.
         value: The column with the envelopes: bytes, text, or a struct.
         order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.
@@ -79,12 +78,9 @@ def debezium(  # noqa: PLR0913 - the public signature
             table has.
         new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. If `schema`
             is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
-            needs a batch. A record whose schema has a column that cannot be one of the rows is a dead letter: with a
-            name of tidelog's own, such as `_order`, or one that differs from another in case alone.
+            needs a batch. A record whose schema has a column that no row can have is a dead letter.
         rename: The columns of the records that have another name in the rows, as `{"_order": "order_number"}`; with
-            None as its name a column is left out. A record that has the new name for another column is a dead letter;
-            without a `schema`, or with `new_columns`, it is an error if all records of the batch are so. A column that
-            records lack is null, as any other.
+            None as its name a column is left out. A record that has the new name for another column is a dead letter.
 
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as

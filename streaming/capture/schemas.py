@@ -35,7 +35,7 @@ from tidelog.log.format import properties
 from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
 from tidelog.streaming.capture.changes import ChangeRows, RecordFormat, records_of
-from tidelog.streaming.capture.column_names import Names, PlaceError, Rename, names_in_records, require_free
+from tidelog.streaming.capture.column_names import Names, PlaceError, Rename, names_in_records, require_not_taken
 from tidelog.streaming.capture.declared import MOST_FIELDS, declared_columns
 from tidelog.streaming.capture.values import (
     DATE_NAMES,
@@ -95,7 +95,7 @@ def struct_of(schema: Any) -> StructType:
     is_of_table = not isinstance(schema, str)
     kept = [field for field in found if not (is_of_table and _is_of_sink(field))]
     for field in kept:
-        require_free(field.name, field.name, "the schema has")
+        require_not_taken(field.name, field.name, "the schema has")
     return StructType(kept)
 
 
