@@ -8,8 +8,8 @@ query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", "/data/
 
 `debezium`, `maxwell` and `canal` read formats, and `operations` rows with a column that says what happened. `changes`
 makes rows of the changes in records, `values` the values of their columns, `order` the text by which they are compared;
-`declared` reads what a record's own schema says, `schemas` knows what a schema can be given as, and `captured_sink` is
-the sink.
+`declared` reads what a record's own schema says, `column_names` gives each column its place in the rows, `schemas`
+knows what a schema can be given as, and `captured_sink` is the sink.
 
 The other way, a table's changes out again: `to_debezium` makes envelopes of them, with the values of `json_values`, and
 `postgres_sink` brings them into a table of PostgreSQL.

@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidelog.streaming.capture.changes import RowChange, unread
+from tidelog.streaming.capture.column_names import Rename
 from tidelog.streaming.capture.order import BY_OFFSET, BY_TIME, number_text, order_text, require_epoch
-from tidelog.streaming.capture.schemas import Rename, Schema, rows_of_texts
+from tidelog.streaming.capture.schemas import Schema, rows_of_texts
 from tidelog.streaming.capture.values import (
     AS_TEXT,
     LATIN1,

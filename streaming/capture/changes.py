@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming import spark_versions
+from tidelog.streaming.capture.column_names import Names, PlaceError, Rename, names_in_records
 from tidelog.streaming.capture.declared import SchemaError, parsed
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
@@ -76,6 +77,10 @@ _LONGEST_NUMBER = 1000
 _PARSED = "\0parsed"
 # Of a whole number by the scale of its column.
 _FACTORS = frozenset(10**scale for scale in range(MOST_SCALE + 1))
+_NO_SCHEMA = (
+    "no record of the batch has a schema: pass schema=, or let the connector write schemas: "
+    "value.converter.schemas.enable=true"
+)
 # So many bytes of records are put together at most: a batch of Arrow's has at most 2 GiB in a column.
 _AT_ONCE = 64 * 2**20
 
@@ -131,7 +136,8 @@ class _Column(NamedTuple):
 class ChangeRows:
     """The schema and the key of the rows, and how the records are written.
 
-    `sources` are the names that columns have in the records, if these are others.
+    `rename` gives columns of the records other names in the rows. `has_all`: the rows have all columns that the
+    records' own schemas have, or else the record is a dead letter.
     """
 
     schema: StructType
@@ -139,7 +145,8 @@ class ChangeRows:
     encoding: Encoding
     format: RecordFormat
     placeholder: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict)
+    rename: Rename = field(default_factory=dict)
+    has_all: bool = False
 
     def of(self, frame: DataFrame, value: str) -> DataFrame:
         """A row for each change of the records in a frame, with the columns of the schema and of the sink."""
@@ -166,12 +173,12 @@ class ChangeRows:
 
     def columns(self, types: pa.Schema) -> list[_Column]:
         """How each column is read; `types` begins with theirs. Raises ConfigurationError."""
-        found = []
+        found, sources = [], names_in_records(self.rename, None)
         for place, of in enumerate(self.schema):
             name, is_variant = of.name, isinstance(of.dataType, VariantType)
             read = _variant if is_variant else reader_of(name, types.field(place).type, self.encoding)
             unit = self.encoding.units.get(name, self.encoding.unit)
-            source, kind = self.sources.get(name, name), of.dataType.simpleString()
+            source, kind = sources.get(name, name), of.dataType.simpleString()
             found.append(_Column(name, source, of.nullable, name in self.keys, unit, kind, read))
         return found
 
@@ -280,6 +287,11 @@ class _Builder:
         self._is_left_out = _left_out(rows.placeholder)
         self._has_old_key = OLD_KEY in types.names
         self._previous: RowChange | None = None
+        self._names = Names(rows.rename, rows.schema.names)
+        self._has_all = rows.has_all
+        # The columns that were placed last: most records have the same.
+        self._placed: Sequence[str] = ()
+        self._declared: Mapping[str, Meaning] | None = None
 
     def built(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of some records, in one batch unless they are large."""
@@ -306,17 +318,30 @@ class _Builder:
             for values in columns:
                 del values[begin:]
             self._previous = previous
-            return self._rows(columns, unread(f"the record cannot be read: {error_shown(error)}"), content, None)
+            reason = str(error) if isinstance(error, PlaceError) else f"the record cannot be read: {error_shown(error)}"
+            return self._rows(columns, unread(reason), content, None)
 
     def _rows(
         self, columns: list[list[Any]], changes: Iterable[RowChange], content: bytes, old_key: bytes | None
     ) -> int:
         size = 0
         for change in changes:
+            self._require_places(change)
             self._add(columns, change, content, old_key)
             self._previous = change
             size += len(change.raw or content)
         return size
+
+    def _require_places(self, change: RowChange) -> None:
+        """Raise PlaceError if a column of the record would be lost, or nothing says what the columns are."""
+        if self._has_all and change.declared is not None and change.declared is not self._declared:
+            self._names.require_all(change.declared)
+            self._declared = change.declared
+        if not self._columns and change.op is not None:
+            raise PlaceError(_NO_SCHEMA, "")
+        if (present := tuple(change.data)) != self._placed:
+            self._names.require_clear(change.data)
+            self._placed = present
 
     def _batch(self, columns: list[list[Any]]) -> pa.RecordBatch:
         try:

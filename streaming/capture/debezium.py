@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from tidelog.streaming.capture.changes import PLACEHOLDER, ChangeRows, RowChange, unread
+from tidelog.streaming.capture.column_names import Rename, names_in_records
 from tidelog.streaming.capture.order import BY_POSITION, ORDERS, debezium_order, require_epoch
-from tidelog.streaming.capture.schemas import Rename, Schema, keys_of, names_in_records, struct_of, with_columns_of
+from tidelog.streaming.capture.schemas import Schema, keys_of, struct_of, with_columns_of
 from tidelog.streaming.capture.values import (
     ADAPTIVE,
     BASE64,
@@ -61,7 +62,7 @@ def debezium(  # noqa: PLR0913 - the public signature
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
             needs a batch, as in a batch function. The executors keep the records until the query's next batch then,
-            because they are read twice. A batch of tombstones, or of what cannot be read, has no columns.
+            because they are read twice. If no record has a schema, the changes are dead letters.
         keys: The columns that identify a row. Default: the primary key of a Table.
         value: The column with the envelopes: bytes, text, or a struct.
         order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.
@@ -79,10 +80,9 @@ def debezium(  # noqa: PLR0913 - the public signature
             table has.
         new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. If `schema`
             is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
-            needs a batch.
+            needs a batch. A record whose schema has a column that no row can have is a dead letter.
         rename: The columns of the records that have another name in the rows, as `{"_order": "order_number"}`; with
-            None as its name a column is left out. The names of the sink's own columns need it: a column of the
-            database with one of them is refused, in any case of letters, and so are two that differ in case alone.
+            None as its name a column is left out. A record that has the new name for another column is a dead letter.
 
     Returns:
         A row for each change, or two if it changes a key: the columns of the schema; `_op`, which is `u` for a row as
@@ -90,13 +90,14 @@ def debezium(  # noqa: PLR0913 - the public signature
         were left out; for a record that cannot be read `_reason`; and `_raw`, the bytes of the record.
 
     Raises:
-        ConfigurationError, SchemaMismatchError: An argument is invalid.
+        ConfigurationError, SchemaMismatchError: An argument is invalid, or `rename` goes with no record of the batch.
     """
     require_epoch(epoch)
     require_option("order", order, ORDERS)
     columns = StructType([]) if schema is None else struct_of(schema)
-    sources = names_in_records(rename, None if schema is None or new_columns else columns)
-    if schema is None or new_columns:
+    has_all = schema is None or new_columns
+    sources = names_in_records(rename, None if has_all else columns)
+    if has_all:
         if not frame.isStreaming:
             # Read for its schemas here, and for its rows by the caller.
             frame = computed_once_in_batch(frame)
@@ -105,7 +106,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)
     form = Debezium([sources.get(name, name) for name in names], order, epoch)
-    return ChangeRows(columns, names, encoding, form, unavailable, sources).of(frame, value)
+    return ChangeRows(columns, names, encoding, form, unavailable, dict(rename or {}), has_all).of(frame, value)
 
 
 @dataclass(frozen=True, slots=True)

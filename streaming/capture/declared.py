@@ -24,7 +24,7 @@ from tidelog.streaming.capture.values import (
 
 _NOTHING: Mapping[str, Meaning] = {}
 # Oracle has the most columns of a table that a connector reads, 4,096. No type of a database is nested as deep.
-_MOST_FIELDS, _DEEPEST = 10_000, 32
+MOST_FIELDS, _DEEPEST = 4_096, 32
 
 
 class SchemaError(MisfitError):
@@ -74,8 +74,8 @@ def _fields(of: Any) -> list[dict[str, Any]]:
         return []
     if not isinstance(fields, list) or not all(isinstance(part, dict) for part in fields):
         raise SchemaError(f"its fields are {value_shown(fields)}")
-    if len(fields) > _MOST_FIELDS:
-        raise SchemaError(f"it has {len(fields):,} fields, more than {_MOST_FIELDS:,}")
+    if len(fields) > MOST_FIELDS:
+        raise SchemaError(f"it has {len(fields):,} fields, more than {MOST_FIELDS:,}")
     names = set()
     for part in fields:
         name = part.get("field")

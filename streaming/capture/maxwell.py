@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidelog.streaming.capture.changes import RowChange, unread
+from tidelog.streaming.capture.column_names import Rename
 from tidelog.streaming.capture.order import (
     BY_OFFSET,
     BY_POSITION,
@@ -17,7 +18,7 @@ from tidelog.streaming.capture.order import (
     order_text,
     require_epoch,
 )
-from tidelog.streaming.capture.schemas import Rename, Schema, rows_of_texts
+from tidelog.streaming.capture.schemas import Schema, rows_of_texts
 from tidelog.streaming.capture.values import AS_TEXT, BASE64, MICROS, Encoding, Meaning, MisfitError, require_option
 from tidelog.streaming.sink.control import DELETES, UPSERTS
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -36,21 +35,23 @@ from tidelog.log.format import properties
 from tidelog.log.presentable import brief
 from tidelog.streaming import spark_versions
 from tidelog.streaming.capture.changes import ChangeRows, RecordFormat, records_of
-from tidelog.streaming.capture.declared import declared_columns
+from tidelog.streaming.capture.column_names import Names, PlaceError, Rename, names_in_records, require_not_taken
+from tidelog.streaming.capture.declared import MOST_FIELDS, declared_columns
 from tidelog.streaming.capture.values import (
     DATE_NAMES,
     DECIMAL_NAME,
     LOCAL_NAMES,
-    UNREADABLE,
     VARIABLE_NAME,
     ZONED_NAME,
     Encoding,
     precision_of,
     scale_of,
 )
-from tidelog.streaming.sink.control import ORDER, RESERVED, TRANSACTION
+from tidelog.streaming.sink.control import ORDER, TRANSACTION
 
 _MOST_DIGITS = 38
+# A table has some in a batch, of before and after each change. Records with others may be dead letters.
+_MOST_SCHEMAS = 1_000
 _TYPES: dict[str, DataType] = {
     "int8": ByteType(),
     "int16": ShortType(),
@@ -72,8 +73,6 @@ TYPE_OF_NAME: dict[str | None, DataType] = {
 }
 """The types of columns by what a record's schema says that they mean."""
 
-Rename: TypeAlias = "Mapping[str, str | None]"
-"""Columns of records by their names, with the names that they have in the rows; None for one that is left out."""
 Schema: TypeAlias = "Table | pa.Schema | StructType | str"
 """The columns of a table: a Table, a schema of Arrow's or Spark's, or DDL text such as `"id BIGINT, name STRING"`."""
 
@@ -93,56 +92,16 @@ def struct_of(schema: Any) -> StructType:
             f"schema cannot be {brief(schema)}",
             advice="pass a Table, a pyarrow.Schema, a StructType, or DDL text such as 'id BIGINT, name STRING'",
         )
-    is_of_table = isinstance(schema, pa.Schema)
+    is_of_table = not isinstance(schema, str)
     kept = [field for field in found if not (is_of_table and _is_of_sink(field))]
     for field in kept:
-        _require_free(field.name, field.name, "the schema has")
+        require_not_taken(field.name, field.name, "the schema has")
     return StructType(kept)
 
 
 def _is_of_sink(field: StructField) -> bool:
     """Whether a table has the column because the sink gave it to it."""
     return field.name in (ORDER, TRANSACTION) and isinstance(field.dataType, StringType)
-
-
-def _require_free(name: str, source: str, who: str) -> None:
-    """Raise SchemaMismatchError for the name of a column that the sink's rows have beside those of a schema."""
-    if name.lower() in RESERVED:
-        raise SchemaMismatchError(
-            f"{who} a column {name!r}, a name of the sink's own",
-            advice=f"give the column another name in the rows, as by rename={{{source!r}: 'source{name.lower()}'}}"
-            + ("; or leave it out, by None as its name" if source == name else ""),
-            column=name,
-        )
-
-
-def names_in_records(rename: Rename | None, columns: StructType | None) -> dict[str, str]:
-    """The names in the records by those in the rows; `columns` are those of a schema that is known.
-
-    Raises ConfigurationError, SchemaMismatchError.
-    """
-    given: Any = rename or {}
-    if not isinstance(given, Mapping) or not all(isinstance(name, str | None) for name in given.values()):
-        raise ConfigurationError(
-            f"rename cannot be {brief(rename)}", advice="pass the new names by the old ones, as {'_order': 'number'}"
-        )
-    found: dict[str, str] = {}
-    for source, name in given.items():
-        if name is None:
-            continue
-        _require_free(name, source, "rename gives")
-        if name.lower() in {known.lower() for known in found}:
-            raise ConfigurationError(
-                f"rename gives two columns the name {name!r}", advice="give each a name of its own"
-            )
-        if columns is not None and name not in columns.names:
-            raise SchemaMismatchError(
-                f"the schema lacks the column {name!r}, which rename gives to {source!r}",
-                advice=f"add it, or choose from {', '.join(columns.names)}",
-                column=name,
-            )
-        found[name] = source
-    return found
 
 
 def rows_of_texts(
@@ -158,7 +117,7 @@ def rows_of_texts(
     columns = struct_of(schema)
     names, sources = keys_of(keys, schema, columns), names_in_records(rename, columns)
     form = make([sources.get(name, name) for name in names])
-    return ChangeRows(columns, names, encoding, form, sources=sources).of(frame, value)
+    return ChangeRows(columns, names, encoding, form, rename=dict(rename or {})).of(frame, value)
 
 
 def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str, ...]:
@@ -188,9 +147,10 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
 def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: Any, rename: Rename) -> StructType:
     """The columns, and those that the schemas of a frame's records have beside them.
 
-    If `schema` is a table that can be widened, columns have the wider types that they have there. No columns at all if
-    no record has a schema, and none is a change. Raises ConfigurationError if the frame is a stream, or if there are
-    changes, but no columns; SchemaMismatchError if a column of the records would have no place.
+    If `schema` is a table that can be widened, columns have the wider types that they have there. A record's schema
+    that has a column without a place in the rows gives them none at all, and the record becomes a dead letter.
+
+    Raises ConfigurationError if the frame is a stream; SchemaMismatchError if `rename` leaves no schema a place.
     """
     if frame.isStreaming:
         raise ConfigurationError(
@@ -198,47 +158,49 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: A
             advice="pass schema= without new_columns; or call this in a batch function: def apply(batch, number): "
             "sink(capture.debezium(batch, ...), number)",
         )
-    text = F.col("content").cast("string")
-    operation = F.coalesce(F.get_json_object(text, "$.op"), F.get_json_object(text, "$.payload.op"))
-    content = records_of(frame, value).select(F.get_json_object(text, "$.schema").alias("s"), operation.alias("op"))
-    found = dict[str, DataType]()
-    texts = sorted(row["s"] for row in content.where("s IS NOT NULL").select("s").distinct().collect())
-    for source, kind in _types_of(texts):
-        name = rename.get(source, source)
-        if name is not None:
-            _require_free(name, source, "the records have")
-            found[name] = kind if name not in found else _common(found[name], kind)
+    found = types_of(_schemas_in(frame, value), Names(rename, columns.names))
     if isinstance(schema, Table) and properties.flag(schema.properties, properties.ENABLE_TYPE_WIDENING):
         columns = StructType([_widened(of, found.get(of.name), schema) for of in columns])
-    new = [StructField(name, kind) for name, kind in found.items() if name not in columns.names]
-    _require_distinct([*columns.names, *(of.name for of in new)])
-    if not new and not columns.fields and content.where("op IS NOT NULL").first() is not None:
-        raise ConfigurationError(
-            "no record of the batch has a schema",
-            advice="pass schema=, or let the connector write schemas: value.converter.schemas.enable=true",
-        )
-    return StructType([*columns, *new])
+    return StructType(
+        [*columns, *(StructField(name, kind) for name, kind in found.items() if name not in columns.names)]
+    )
 
 
-def _types_of(texts: Sequence[str]) -> Iterator[tuple[str, DataType]]:
-    """The columns of the records' schemas and their types. What is no schema has none: its records are dead letters."""
+def _schemas_in(frame: DataFrame, value: str) -> list[str]:
+    """The different schemas of a frame's records: first those that most records have, then those that came first."""
+    text = F.get_json_object(F.col("content").cast("string"), "$.schema")
+    known = records_of(frame, value).select(text.alias("text"), "offset").where("text IS NOT NULL")
+    counted = known.groupBy("text").agg(F.count("*").alias("count"), F.min("offset").alias("first"))
+    rows = counted.orderBy(F.desc("count"), F.asc_nulls_last("first"), "text").limit(_MOST_SCHEMAS).collect()
+    return [row["text"] for row in rows]
+
+
+def types_of(texts: Sequence[str], names: Names) -> dict[str, DataType]:
+    """The columns of records with these schemas. What is no schema, or has a column without a place, gives none.
+
+    Of two types of a column that no type holds, the first one counts: values of the other one may fit it.
+    """
+    found: dict[str, DataType] = {}
+    refused: list[PlaceError] = []
     for text in texts:
-        with suppress(*UNREADABLE):
-            for name, meaning in declared_columns(text.encode()).items():
-                yield name, type_of(meaning or {})
-
-
-def _require_distinct(names: Sequence[str]) -> None:
-    """Raise SchemaMismatchError for two names that differ in case alone, which a table does not tell apart."""
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaMismatchError(
-                f"there are columns {other!r} and {name!r}, and records are matched by the exact names",
-                advice=f"spell the column as the records do, or pass rename={{{name!r}: ...}} with another name",
-                column=name,
-            )
+        try:
+            declared = declared_columns(text.encode())
+            kinds = {name: type_of(declared[source] or {}) for source, name in names.placed(declared).items()}
+        except PlaceError as error:
+            refused.append(error)
+            continue
+        except Exception:  # noqa: BLE001, S112 - whatever a record's schema raises, it alone is a dead letter
+            continue
+        if len(found.keys() | kinds.keys()) > MOST_FIELDS:
+            continue
+        for name, kind in kinds.items():
+            found[name] = (_of_family(found[name], kind) or found[name]) if name in found else kind
+        names = Names(names.rename, {**dict.fromkeys(names.columns), **found})
+    if refused and not found and all(error.is_of_rename for error in refused):
+        raise SchemaMismatchError(
+            str(refused[0]), advice="no record of the batch has other columns: correct rename", column=refused[0].column
+        )
+    return found
 
 
 def type_of(meaning: Mapping[str, Any]) -> DataType:
@@ -248,7 +210,8 @@ def type_of(meaning: Mapping[str, Any]) -> DataType:
         return TYPE_OF_NAME[name]
     if name == DECIMAL_NAME:
         scale, precision = scale_of(meaning, 0), precision_of(meaning, _MOST_DIGITS)
-        return DecimalType(precision, scale) if 0 <= scale <= precision <= _MOST_DIGITS else StringType()
+        is_one = precision > 0 and 0 <= scale <= precision <= _MOST_DIGITS
+        return DecimalType(precision, scale) if is_one else StringType()
     kind = meaning.get("type")
     if kind == "array":
         return ArrayType(type_of(meaning.get("items") or {}))
@@ -273,11 +236,6 @@ def _widened(column: StructField, found: DataType | None, table: Table) -> Struc
     types = table.begin_at(table.at()).wider_types(spark_versions.columns_to_arrow(StructType([wider])))
     # The type of a column that a rule reads stays, and values that do not fit it are dead letters.
     return column if None in types.values() else wider
-
-
-def _common(one: DataType, other: DataType) -> DataType:
-    """A type that has the values of both."""
-    return _of_family(one, other) or StringType()
 
 
 def _of_family(one: DataType, other: DataType) -> DataType | None:

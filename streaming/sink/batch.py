@@ -39,6 +39,7 @@ from tidelog.streaming.sink.captured import (
     Captured,
     captured,
     has_columns,
+    reason_in,
     require_order,
     without_control,
 )
@@ -250,8 +251,10 @@ class Batch:
         if self._transaction is not None:
             require_order(self._transaction.schema, settings.path)
         if not has_columns(self._frame) and self._transaction is None and not self._circumstances.joins:
+            reason = reason_in(self._frame)
             raise ConfigurationError(
-                f"no record of the batch has a schema, and there is no table at {settings.path} yet",
+                f"no record of the batch says what the columns are, and there is no table at {settings.path} yet"
+                + ("" if reason is None else f"; of one of them {reason}"),
                 advice="pass schema=, or create the table",
             )
         keys = self._columns()[0] if has_columns(self._frame) else []

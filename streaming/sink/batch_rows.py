@@ -27,6 +27,7 @@ from tidelog.log.format import partition_values, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.read.changes import OWN_COLUMNS
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store, open_store
 from tidelog.log.storage.memory import MemoryStore
@@ -40,6 +41,7 @@ from tidelog.streaming.executors.session import is_connect, is_local, parallelis
 from tidelog.streaming.executors.spark_upsert import MAX_KEYS, SparkUpsert, newest_rows_of_frame
 from tidelog.streaming.executors.tasks import delete_written
 from tidelog.streaming.sink.settings import APPEND, AUTO, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+from tidelog.streaming.sink.target import require_not_of_feed
 
 _LOGGER = logger(__name__)
 
@@ -303,9 +305,14 @@ def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], 
 
 
 def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:
-    """Give the table what is new or wider in the data, except columns that only `order_by` or `delete_where` read."""
+    """Give the table what is new or wider in the data, except columns that only `order_by` or `delete_where` read.
+
+    Raises SchemaMismatchError for a column of a change feed.
+    """
+    known = {name.lower() for name in transaction.schema.names}
+    if any(name.lower() in OWN_COLUMNS for name in data.names):
+        require_not_of_feed(data, known | columns_read(settings, data))
     if settings.schema_evolution:
-        known = {name.lower() for name in transaction.schema.names}
         control = {name.lower() for name in (*(settings.order_by or ()), *_read_by_delete_where(settings, data))}
         transaction.evolve(pa.schema([field for field in data if field.name.lower() not in control - known]))
 

@@ -159,6 +159,12 @@ def has_columns(frame: DataFrame) -> bool:
     return not set(frame.columns) <= {*CONTROL, _NUMBER}
 
 
+def reason_in(frame: DataFrame) -> str | None:
+    """Why a record of the batch cannot be read; None if all can."""
+    row = frame.agg(F.min(REASON)).first()
+    return None if row is None else row[0]
+
+
 def _none_of(frame: DataFrame) -> DataFrame:
     return frame.where(F.lit(False))  # noqa: FBT003 - a value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 import pyarrow as pa
@@ -10,11 +10,11 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame
 
 from tidelog.log import Table, Transaction
-from tidelog.log.errors import ConfigurationError, TableNotFoundError
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableNotFoundError
 from tidelog.log.format import commit_info
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.schema import require_typed
-from tidelog.log.read.changes import change_schema
+from tidelog.log.read.changes import OWN_COLUMNS
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
@@ -61,7 +61,7 @@ class Target:
         )
         for field in nullable:
             require_typed(field, field.name)
-        change_schema(nullable, "cdc")
+        require_not_of_feed(nullable, ())
         properties = dict(settings.properties)
         key = table_properties.spell_names(settings.keys)
         if key is not None:
@@ -114,4 +114,17 @@ class Target:
             raise ConfigurationError(
                 f"{table.path} is not partitioned, so mode={OVERWRITE_PARTITIONS!r} would replace all of it",
                 advice="use a partitioned table, or another mode",
+            )
+
+
+def require_not_of_feed(data: pa.Schema, known: Collection[str]) -> None:
+    """Raise SchemaMismatchError for a column of a change feed; `known` are names, in lower case, that are none here."""
+    for name in data.names:
+        if name.lower() in OWN_COLUMNS and name.lower() not in known:
+            minus = f"-{name.lower()}"
+            raise SchemaMismatchError(
+                f"the data has the column {name!r}, which a change feed adds to a row, and no new column can be",
+                advice=f"leave it out: by {minus!r} among the columns of the feed, as in columns=['id', {minus!r}], or "
+                f"by frame.drop({name!r}); if order_by or delete_where reads it, create the table first, without it",
+                column=name,
             )

@@ -427,3 +427,61 @@ def test_numbers_are_exact() -> None:
 @pytest.mark.nightly
 def test_many_numbers_are_exact() -> None:
     _numbers_are_exact(random.Random(seed()), 100_000)
+
+
+# --- clocks, numbers and texts at their bounds, in each format
+
+BAD = "a dead letter"
+EDGES: Sequence[tuple[str, str | bytes, str]] = (
+    ("at", '"300000-01-01T00:00:00"', BAD),
+    ("at", '"0000-01-01T00:00:00"', BAD),
+    ("at", '"0001-01-01T00:00:00"', "0001-01-01 00:00:00"),
+    ("at", '"9999-12-31T23:59:59.999999"', "9999-12-31 23:59:59.999999"),
+    ("at", '"2016-12-31T23:59:60"', BAD),
+    ("at", "-1", "1969-12-31 23:59:59.999999"),
+    ("at", "-62135596800000000", "0001-01-01 00:00:00"),
+    ("at", "-62135596800000001", BAD),
+    ("at", "9400000000000000000", BAD),
+    ("at", "1e400", BAD),
+    ("seen", '"0001-01-01T00:00:00+01:00"', BAD),
+    ("seen", '"9999-12-31T23:59:59-01:00"', BAD),
+    ("seen", '"1969-12-31T23:00:00-01:00"', "1970-01-01 00:00:00+00:00"),
+    ("day", "-719162", "0001-01-01"),
+    ("day", "-719163", BAD),
+    ("day", "2932896", "9999-12-31"),
+    ("day", "2932897", BAD),
+    ("ratio", "NaN", BAD),
+    ("ratio", "-Infinity", BAD),
+    ("ratio", '"-Infinity"', "-inf"),
+    ("ratio", "1e400", BAD),
+    ("ratio", "-0.0", "-0.0"),
+    ("price", "1e400", BAD),
+    ("price", '"NaN"', BAD),
+    ("n", "1e400", BAD),
+    ("n", "1e3", "1000"),
+    ("n", '1,"n":2', "2"),
+    ("name", "1e400", "1e400"),
+    ("name", b'"\xff"', BAD),
+    ("name", b'"\xc0\x80"', BAD),
+    ("name", b'"\xed\xa0\x80"', BAD),
+    ("name", '"\\ud800"', BAD),
+    ("name", '"\\udf0a\\ud83c"', BAD),
+    ("name", '"\\ud83c\\udf0a"', "🌊"),
+    ("map", '{"\\ud800":"x"}', BAD),
+    ("name", "[" * 100 + "]" * 100, "[" * 100 + "]" * 100),
+    ("name", "[" * 1_100 + "]" * 1_100, BAD),
+    ("other", '{"a":' * 1_100 + "1" + "}" * 1_100, BAD),
+)
+
+
+@pytest.mark.parametrize("form", ["debezium", "maxwell", "canal"])
+def test_edges_are_the_right_value_or_dead_letters(form: str) -> None:
+    for column, text, expected in EDGES:
+        record = json.dumps(good(form, 7)).replace('"name": "good 7"', f'"{column}": @')
+        own = require_bounded(form, record.encode().replace(b"@", text.encode() if isinstance(text, str) else text))
+        for line in own:
+            if expected == BAD:
+                assert (line["_reason"] is None, line.get(column)) == (False, None), (column, text[:50])
+            else:
+                assert line["_reason"] is None, (column, text[:50], line["_reason"])
+                assert str(line[column]) == expected, (column, text[:50])

@@ -105,8 +105,11 @@ def test_a_batch_without_any_schema_is_no_failure(topics: Topics) -> None:
     assert topics.put(sinks, ("a", known(2)), ("b", known(3))) == {}
     assert (topics.column("a"), topics.column("b")) == ([1, 2], [3])
     assert (topics.column("a-dead", "_raw"), topics.column("b-dead", "_raw")) == ([b"junk"], [b"more"])
-    # Changes whose columns nobody knows are kept until somebody does.
-    assert "no record of the batch has a schema" in topics.put(sinks, ("a", created(4)))["a"]
+    # Changes whose columns nobody knows wait for a table, and are dead letters if there is one.
+    failed = topics.put(sinks, ("a", created(4)), ("c", created(5)))
+    assert failed.keys() == {"c"}
+    assert "of one of them no record of the batch has a schema" in failed["c"]
+    assert len(topics.column("a-dead", "_raw")) == 2
 
 
 @pytest.mark.full

@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.lanes import full_but
 from tests.log.support import put_foreign
-from tests.streaming.support import Input, drain, footprint, refused
+from tests.streaming.support import Input, drain, footprint, refused, run_to_end
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
-from tidelog.streaming import Sink
+from tidelog.log.errors import SchemaMismatchError, TidelogError
+from tidelog.streaming import Feed, Sink
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))]
 
@@ -68,7 +69,7 @@ def test_new_columns_and_nested_fields_are_added_by_the_batch_that_has_them(
         ("cast(n as string) n", True, SchemaMismatchError, "'n' is int64 in the table but string in the data"),
         ("n; 1 N", True, SchemaMismatchError, "the data has the column 'N' twice"),
         ("n; array() more", True, SchemaMismatchError, "the data's new column 'more' has only a part of a type"),
-        ("n; 1 _commit_version", True, ConfigurationError, "'_commit_version', a name that the change feed uses"),
+        ("n; 1 _commit_version", True, SchemaMismatchError, "'_commit_version', which a change feed adds to a row"),
     ],
 )
 def test_a_column_that_does_not_fit_is_named_and_nothing_is_written(
@@ -122,10 +123,24 @@ def test_a_table_cannot_be_created_with_a_column_of_the_change_feed(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str
 ) -> None:
     path = tmp_path / "table"
-    stream = source.put().stream(spark).selectExpr("n", "'x' _change_type")
-    error = refused(stream, Sink(str(path), writer=writer), tmp_path / "cp", ConfigurationError)
-    assert "has a column '_change_type', a name that the change feed uses for its own column; rename" in str(error)
+    stream = source.put().stream(spark).selectExpr("n", "'x' _Change_Type")
+    error = refused(stream, Sink(str(path), writer=writer), tmp_path / "cp", SchemaMismatchError)
+    assert error.column == "_Change_Type"
+    assert "by '-_change_type' among the columns of the feed" in error.advice
     assert not path.exists()
+
+
+def test_a_feed_with_its_own_columns_is_told_how_to_leave_them_out(
+    spark: SparkSession, tmp_path: Path, writer: str
+) -> None:
+    for name in ("a", "b"):
+        Table.create(str(tmp_path / name), pa.schema([("n", pa.int64())])).insert([{"n": 1}])
+    sink = Sink(str(tmp_path / "b"), writer=writer)
+    with pytest.raises(StreamingQueryException, match="'-_commit_version' among the columns of the feed"):
+        run_to_end(Feed(spark, str(tmp_path / "a"), columns=["n"]).foreachBatch(sink), tmp_path / "cp")
+    bare = Feed(spark, str(tmp_path / "a"), columns=["n", "-_commit_version", "-_commit_timestamp"])
+    run_to_end(bare.foreachBatch(sink), tmp_path / "cp2")
+    assert Table.open(str(tmp_path / "b")).scan().to_arrow().to_pylist() == [{"n": 1}, {"n": 1}]
 
 
 WIDENING = {"delta.enableTypeWidening": "true"}
