@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -18,6 +19,7 @@ from tidelog.log.format.statistics import num_records
 from tidelog.log.presentable import brief
 from tidelog.log.read.timeline import Timeline
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.table_identity import is_checkpoint_only
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
 
@@ -52,6 +54,8 @@ class CommitRecord:
         engine: The name of the engine that wrote it; None if the commit does not say.
         metrics: The metrics that the writer recorded.
         user_metadata: The text that the user attached, if any.
+        checkpoint_only: Whether the log has a checkpoint of the version and not its commit, as a copied log can. Then
+            nothing else is known than the version and its time.
     """
 
     version: int
@@ -68,10 +72,13 @@ class CommitRecord:
     engine: str | None
     metrics: Mapping[str, str]
     user_metadata: str | None
+    checkpoint_only: bool = False
 
 
 def commit_records(timeline: Timeline, limit: int | None = None) -> Iterator[CommitRecord]:
     """The commits up to the timeline's version, newest first, at most `limit` of them.
+
+    If the log has a checkpoint of the version before them and not its commit, that version is the last one.
 
     Classifying another engine's commit can need the state before it. One state is loaded for this, and each commit is
     undone in it in turn. If that state no longer exists, the commit is classified without it. Raises ConfigurationError
@@ -82,9 +89,37 @@ def commit_records(timeline: Timeline, limit: int | None = None) -> Iterator[Com
             f"limit must be a whole number from 0 on, not {brief(limit)}",
             advice="pass a number of commits, or None for all",
         )
-    most = None if limit is None else min(limit, sys.maxsize)
+    most = sys.maxsize if limit is None else min(limit, sys.maxsize)
+    below = timeline.version
     for _, record in recorded(timeline.store, islice(timeline.newest_first(), most)):
         yield record
+        below = record.version - 1
+    if timeline.version - below < most and below >= max(timeline.first_version, timeline.floor):
+        yield from _of_checkpoint(timeline.store, below)
+
+
+def _of_checkpoint(store: Store, version: int) -> Iterator[CommitRecord]:
+    """The record of a version that is known from a checkpoint alone; none if there is no checkpoint, or a commit."""
+    with suppress(CorruptLogError, HistoryExpiredError):
+        if is_checkpoint_only(store, version):
+            stamp = to_datetime(load(store, version).head.timestamp_ms)
+            yield CommitRecord(
+                version=version,
+                timestamp=stamp,
+                time_version=None,
+                operation_class=OperationClass.NONE,
+                operation=None,
+                data_change=False,
+                rows_added=None,
+                rows_updated=None,
+                rows_deleted=None,
+                files_added=0,
+                files_removed=0,
+                engine=None,
+                metrics={},
+                user_metadata=None,
+                checkpoint_only=True,
+            )
 
 
 def recorded(store: Store, commits: Iterable[tuple[Commit, int]]) -> Iterator[tuple[Commit, CommitRecord]]:

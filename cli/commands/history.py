@@ -21,7 +21,7 @@ def history_command(
     """List the commits of a table, newest first.
 
     A `*` marks the commits that changed rows, and so have a time version. Rows are `+` inserted, `~` updated and `-`
-    deleted, as far as the writer says.
+    deleted, as far as the writer says. `(checkpoint only)` is a version whose commit is missing from the log.
 
     Example:
       tidelog history /data/events --limit 20
@@ -53,6 +53,7 @@ def _as_json(record: CommitRecord) -> dict[str, Any]:
         "files_removed": record.files_removed,
         "engine": record.engine,
         "user_metadata": record.user_metadata,
+        "checkpoint_only": record.checkpoint_only,
         "metrics": record.metrics,
     }
 
@@ -63,7 +64,7 @@ def _as_row(record: CommitRecord) -> list[Any]:
         # The time version is the timestamp or nothing, so a mark is enough.
         f"{output.timestamp_text(record.timestamp, timespec='milliseconds')}{' *' if record.time_version else ''}",
         str(record.operation_class),
-        record.operation,
+        "(checkpoint only)" if record.checkpoint_only else record.operation,
         _rows(record),
         f"+{record.files_added} -{record.files_removed}",
         record.engine,

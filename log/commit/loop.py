@@ -45,7 +45,9 @@ from tidelog.log.state.table_identity import (
     TABLE_ID,
     BaseLook,
     foreign_table,
+    has_checkpoint,
     has_commit,
+    is_checkpoint_only,
     require_current,
     require_same_table,
 )
@@ -225,6 +227,8 @@ class _Attempt:
         self._metrics: Mapping[str, int] = staged.metrics
         self._began_s = system.monotonic_s()
         self._base_look = base_look or BaseLook(store, base.head, system)
+        # The base version, if the log has a checkpoint of it and not its commit.
+        self._checkpoint_only: int | None = None
         # The state after the commit; None if it could not be read.
         self._after: LogState | None = None
 
@@ -280,8 +284,7 @@ class _Attempt:
 
     def _put(self, written: Commit, content: bytes) -> bool:
         """Put one version, which `content` encodes. Return False if another commit has it."""
-        previous_id = self.state.head.commit_id
-        putting = VersionPut(self._store, self._system, written.version, self._txn_id, previous_id)
+        putting = VersionPut(self._store, self._system, written.version, self._txn_id, self._has_previous)
         self.is_in_doubt = True
         try:
             stored = putting.put(
@@ -292,6 +295,15 @@ class _Attempt:
             raise
         self.is_in_doubt = stored
         return stored
+
+    def _has_previous(self) -> bool:
+        """Whether the log still has the version before the one that is put. Raises CorruptLogError."""
+        head = self.state.head
+        if head.version < 0:
+            return True
+        if head.version == self._checkpoint_only:
+            return has_checkpoint(self._store, head.version)
+        return has_commit(self._store, head.version, head.commit_id)
 
     def _settlement(self) -> bytes:
         """A commit without actions, which takes a version so that a lost put of this transaction can never have it."""
@@ -308,7 +320,7 @@ class _Attempt:
         for winner in commits_after(self._store, before):
             new.append(winner)
             turn.ask_if_due()  # a slow reader would never catch up with fast writers
-        if before >= 0 and not has_commit(self._store, before, head.commit_id):
+        if not self._has_previous():
             # Clean-up deletes oldest first. It may have deleted these versions as well, and others put some again.
             raise self._cleaned_up(before)
         self._rebased_over += [winner.version for winner in new]
@@ -391,6 +403,8 @@ class _Attempt:
         there: HistoryExpiredError. If the folder was deleted and a table created there since, the commit would go to
         the new table: TableReplacedError. Both can also happen after this look; what can then go wrong is found
         after the put.
+
+        The base version needs no commit if it was loaded from its checkpoint without one, as in a copied log.
         """
         base = self._base.head
         if base.version < 0 or self._rebased_over:
@@ -398,6 +412,11 @@ class _Attempt:
         if self._base_look.is_same():
             return
         newest = load(self._store).head
+        if newest.metadata.id == base.metadata.id and is_checkpoint_only(self._store, base.version):
+            found = newest if newest.version == base.version else load(self._store, base.version).head
+            if found.commit_id == base.commit_id:
+                self._checkpoint_only = base.version
+                return
         list(read_commits(self._store, [newest.version]))  # raises if it cannot be read
         require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
         head = self.state.head

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from tidelog.log.errors import CommitStateUnknownError, ConfigurationError, CorruptLogError, TidelogError
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.state.commits import read_info
-from tidelog.log.state.table_identity import has_commit
 from tidelog.log.storage import NotDurableError, NotStoredError, Store
 from tidelog.log.storage.store import side_by_side
 from tidelog.log.system import System
@@ -40,15 +39,17 @@ class VersionPut:
         system: The clock and randomness.
         version: The version.
         txn_id: The id in the commitInfo of what is put.
-        previous_id: That of the version before; None if it has none.
+        has_previous: Whether the version before is still in the log, and the same. Raises the errors of a store.
     """
 
-    def __init__(self, store: Store, system: System, version: int, txn_id: str, previous_id: str | None = None) -> None:
+    def __init__(
+        self, store: Store, system: System, version: int, txn_id: str, has_previous: Callable[[], bool]
+    ) -> None:
         self._store = store
         self._system = system
         self._version = version
         self._txn_id = txn_id
-        self._previous_id = previous_id
+        self._has_previous = has_previous
         self._path = filenames.commit_path(version)
         self._unanswered: Exception | None = None
         self._may_have_landed = False
@@ -100,7 +101,7 @@ class VersionPut:
             if number:
                 self._wait(number)
             try:
-                found = has_commit(self._store, self._version - 1, self._previous_id)
+                found = self._has_previous()
             except (OSError, TidelogError) as error:
                 failure = error
                 continue

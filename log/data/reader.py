@@ -529,7 +529,7 @@ def _partition_value(text: str | None, field: pa.Field) -> pa.Scalar:
         return pa.scalar(value, field.type)
     except (pa.ArrowException, OverflowError) as error:
         raise CorruptLogError(
-            f"the partition value {text!r} does not fit {field.type}", advice="restore the log from a backup"
+            f"the partition value {text!r} does not fit {field.type}", advice="copy _delta_log back from a backup"
         ) from error
 
 

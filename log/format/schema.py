@@ -113,7 +113,7 @@ def _require_partitions(names: Sequence[str], schema: pa.Schema, path: str) -> N
             continue
         raise CorruptLogError(
             f"the table's metadata partitions it by {name!r}, but {fault}",
-            advice="restore the log from a backup, or write the table anew with the engine that made it",
+            advice="copy _delta_log back from a backup, or create the table again with the engine that wrote it",
             path=path,
         )
 
@@ -136,7 +136,7 @@ def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "no
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         fault = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise CorruptLogError(
-            f"the table's schema cannot be read: {fault}", advice="restore the log from a backup", path=path
+            f"the table's schema cannot be read: {fault}", advice="copy _delta_log back from a backup", path=path
         ) from error
 
 

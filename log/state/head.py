@@ -93,7 +93,7 @@ class PartialHead:
             missing = "protocol" if self.protocol is None else "metadata"
             raise CorruptLogError(
                 f"the log of {path} has no {missing} action up to version {version}",
-                advice="restore the log from a backup",
+                advice="copy _delta_log back from a backup",
                 path=path,
             )
         return Head(

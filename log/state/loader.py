@@ -331,7 +331,7 @@ def partition_values_at(store: Store, metadata: Metadata, version: int, remove: 
     if not found:
         raise CorruptLogError(
             f"version {version + 1} of {store.url} removes a file that is not in the table: {remove.path}",
-            advice="restore the log from a backup",
+            advice="copy _delta_log back from a backup",
             path=store.url,
         )
     return found[0].partition_values

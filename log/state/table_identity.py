@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 from tidelog.log.errors import TableNotFoundError, TableReplacedError
-from tidelog.log.format import commit_info, protocol
+from tidelog.log.format import commit_info, filenames, protocol
 from tidelog.log.format.actions import Commit
 from tidelog.log.state.commits import is_there, read_commit, read_info
 from tidelog.log.state.head import Head
+from tidelog.log.state.segment import complete_checkpoints
 from tidelog.log.state.version_checksum import checksummed_commit_id
 from tidelog.log.storage import Store
 from tidelog.log.storage.store import begun
@@ -48,6 +49,21 @@ def has_commit(store: Store, version: int, commit_id: str | None) -> bool:
         return commit_info.txn_id(read_info(store, version)) == commit_id
     except FileNotFoundError:
         return False
+
+
+def has_checkpoint(store: Store, version: int) -> bool:
+    """Whether the log has a complete checkpoint of `version`. Lists the log.
+
+    Of a version without a commit this takes the place of `has_commit`: a clean-up deletes oldest first, and a
+    checkpoint before the commits after it.
+    """
+    names = store.names(filenames.LOG_FOLDER)
+    return any(found.version == version for found in complete_checkpoints(names))
+
+
+def is_checkpoint_only(store: Store, version: int) -> bool:
+    """Whether the log has a checkpoint of `version` without its commit, as a copy of a log can have."""
+    return not is_there(store, version) and has_checkpoint(store, version)
 
 
 def same_commit_reads(store: Store, head: Head) -> bool:

@@ -8,7 +8,7 @@ from tidelog.log.format import filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commit
+from tidelog.log.state.commits import is_there, read_commit
 from tidelog.log.state.segment import complete_checkpoints, first_commit
 from tidelog.log.storage import Store
 
@@ -36,7 +36,10 @@ def earliest_commit(store: Store, head_version: int, floor: int = 0, first_versi
     as a clean-up leaves them for a consumer, and all of them if it has not deleted any.
     """
     names = store.names(filenames.LOG_FOLDER)
-    first = first_commit(store, set(filenames.versions(names, LogFileKind.COMMIT)), head_version)
+    commits = set(filenames.versions(names, LogFileKind.COMMIT))
+    if head_version not in commits and not is_there(store, head_version):
+        return head_version  # known from a checkpoint alone, and no version before it can be rebuilt
+    first = first_commit(store, commits, head_version)
     if first >= floor or first <= first_version:
         return first
     checkpoints = (max(first, found.version) for found in complete_checkpoints(names) if found.version >= first - 1)

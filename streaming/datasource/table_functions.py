@@ -43,6 +43,7 @@ _HISTORY = pa.schema(
         ("rows_deleted", pa.int64()),
         ("metrics", pa.map_(pa.string(), pa.string())),
         ("user_metadata", pa.string()),
+        ("checkpoint_only", pa.bool_()),
     ]
 )
 
@@ -176,6 +177,7 @@ class TidelogHistory(_Function):
                 record.rows_deleted,
                 {name: str(value) for name, value in record.metrics.items()},
                 record.user_metadata,
+                record.checkpoint_only,
             )
 
 
