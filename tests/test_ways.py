@@ -9,7 +9,7 @@ from scripts.ways import Way, walked, ways
 # The most that each way may have. A way gets longer by accident, one helper at a time: before you raise a number, see
 # with `python -m scripts.ways --way NAME` which modules are one idea.
 MODULES = {"insert": 40, "upsert": 59, "scan": 40, "changes": 32, "daemon step": 85}
-RETURNS = {"insert": 153, "upsert": 509, "scan": 79, "changes": 117, "daemon step": 1488}
+RETURNS = {"insert": 154, "upsert": 510, "scan": 79, "changes": 117, "daemon step": 1489}
 
 
 @pytest.fixture(scope="module")

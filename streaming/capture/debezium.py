@@ -60,9 +60,8 @@ def debezium(  # noqa: PLR0913 - the public signature
             records at one position counts. With `headers`, values that are left out of a row whose key was changed are
             found in a topic with several partitions, too.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
-            DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
-            needs a batch, as in a batch function. The executors keep the records until the query's next batch then,
-            because they are read twice. If no record has a schema, the changes are dead letters.
+            DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those of the records' own schemas, which needs a
+            batch that the executors keep until the next one. If no record has a schema, the changes are dead letters.
         keys: The columns that identify a row. Default: the primary key of a Table.
         value: The column with the envelopes: bytes, text, or a struct.
         order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.
@@ -73,8 +72,7 @@ def debezium(  # noqa: PLR0913 - the public signature
             It is the connector's `decimal.handling.mode`.
         binaries: How bytes are written: `base64`, `hex`, or `latin1`.
         timestamps: The unit of timestamps that are numbers, in records without a schema: `milliseconds`,
-            `microseconds`, `nanoseconds`, or a dict of them by column. `adaptive`: what the connector makes of a
-            timestamp whose precision is not given.
+            `microseconds`, `nanoseconds`, or a dict of them by column. `adaptive`: that of the connector.
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
         unavailable: The text that stands for a value which the source left out; its column keeps the value that the
             table has.
@@ -98,9 +96,8 @@ def debezium(  # noqa: PLR0913 - the public signature
     has_all = schema is None or new_columns
     sources = names_in_records(rename, None if has_all else columns)
     if has_all:
-        if not frame.isStreaming:
-            # Read for its schemas here, and for its rows by the caller.
-            frame = computed_once_in_batch(frame)
+        # Read for its schemas here, and for its rows by the caller.
+        frame = frame if frame.isStreaming else computed_once_in_batch(frame)
         columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
