@@ -56,9 +56,9 @@ def debezium(  # noqa: PLR0913 - the public signature
     not hold exactly makes the record a dead letter.
 
     Args:
-        frame: Records of Kafka or of files, streaming or not. Only `value` is needed. With `offset`, the later of two
-            records at one position counts. With `headers`, values that are left out of a row whose key was changed are
-            found in a topic with several partitions, too.
+        frame: Records of Kafka or of files. Only `value` is needed. With `offset`, the later of two records at one
+            position counts. With `headers`, values that are left out of a row whose key was changed are found in a
+            topic with several partitions, too.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those of the records' own schemas, which needs a
             batch that the executors keep until the next one. If no record has a schema, the changes are dead letters.
@@ -76,9 +76,9 @@ def debezium(  # noqa: PLR0913 - the public signature
         zone: The time zone of timestamps without one, such as `UTC`. Without it they do not fit a TIMESTAMP.
         unavailable: The text that stands for a value which the source left out; its column keeps the value that the
             table has.
-        new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks. If `schema`
-            is a Table with `delta.enableTypeWidening`, its columns also get the wider types that they have there. It
-            needs a batch. A record whose schema has a column that no row can have is a dead letter.
+        new_columns: Whether rows also have the columns that the records' schemas have and `schema` lacks, and if
+            `schema` is a Table with `delta.enableTypeWidening` their wider types. It needs a batch. A record whose
+            schema has a column that no row can have is a dead letter.
         rename: The columns of the records that have another name in the rows, as `{"_order": "order_number"}`; with
             None as its name a column is left out. A record that has the new name for another column is a dead letter.
 
@@ -96,7 +96,6 @@ def debezium(  # noqa: PLR0913 - the public signature
     has_all = schema is None or new_columns
     sources = names_in_records(rename, None if has_all else columns)
     if has_all:
-        # Read for its schemas here, and for its rows by the caller.
         frame = frame if frame.isStreaming else computed_once_in_batch(frame)
         columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
