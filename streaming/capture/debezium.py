@@ -23,7 +23,6 @@ from tidelog.streaming.capture.values import (
     Meaning,
     require_option,
 )
-from tidelog.streaming.executors.computed_once import computed_once_in_batch
 from tidelog.streaming.sink.control import DELETES, TRUNCATES, UPSERTS
 
 # What Debezium makes of a timestamp whose precision is not given.
@@ -60,8 +59,7 @@ def debezium(  # noqa: PLR0913 - the public signature
             found in a topic with several partitions, too.
         schema: The columns of the rows, which are matched by their names: a Table, a schema of pyarrow's or Spark's, or
             DDL text such as `"id BIGINT, name STRING NOT NULL"`. None: those that the records' own schemas have, which
-            needs a batch, as in a batch function. The executors keep the records until the query's next batch then,
-            because they are read twice. A batch of tombstones, or of what cannot be read, has no columns.
+            needs a batch, and keeps its records until the next one. If none of them has a schema, there are no columns.
         keys: The columns that identify a row. Default: the primary key of a Table.
         value: The column with the envelopes: bytes, text, or a struct.
         order: `position`: the source's, for PostgreSQL, MySQL, MariaDB, SQL Server and Oracle, and else its clock.
@@ -97,10 +95,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     columns = StructType([]) if schema is None else struct_of(schema)
     sources = names_in_records(rename, None if schema is None or new_columns else columns)
     if schema is None or new_columns:
-        if not frame.isStreaming:
-            # Read for its schemas here, and for its rows by the caller.
-            frame = computed_once_in_batch(frame)
-        columns = with_columns_of(frame, value, columns, schema, rename or {})
+        frame, columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)

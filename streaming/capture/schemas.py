@@ -48,6 +48,7 @@ from tidelog.streaming.capture.values import (
     precision_of,
     scale_of,
 )
+from tidelog.streaming.executors.computed_once import computed_once_in_batch
 from tidelog.streaming.sink.control import ORDER, RESERVED, TRANSACTION
 
 _MOST_DIGITS = 38
@@ -185,8 +186,10 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
     return tuple(known[name.lower()] for name in keys)
 
 
-def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: Any, rename: Rename) -> StructType:
-    """The columns, and those that the schemas of a frame's records have beside them.
+def with_columns_of(
+    frame: DataFrame, value: str, columns: StructType, schema: Any, rename: Rename
+) -> tuple[DataFrame, StructType]:
+    """The frame, computed once, and the columns with those that the schemas of its records have beside them.
 
     If `schema` is a table that can be widened, columns have the wider types that they have there. No columns at all if
     no record has a schema, and none is a change. Raises ConfigurationError if the frame is a stream, or if there are
@@ -198,6 +201,8 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: A
             advice="pass schema= without new_columns; or call this in a batch function: def apply(batch, number): "
             "sink(capture.debezium(batch, ...), number)",
         )
+    # Read for its schemas here, and for its rows by the caller.
+    frame = computed_once_in_batch(frame)
     text = F.col("content").cast("string")
     operation = F.coalesce(F.get_json_object(text, "$.op"), F.get_json_object(text, "$.payload.op"))
     content = records_of(frame, value).select(F.get_json_object(text, "$.schema").alias("s"), operation.alias("op"))
@@ -217,7 +222,7 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: A
             "no record of the batch has a schema",
             advice="pass schema=, or let the connector write schemas: value.converter.schemas.enable=true",
         )
-    return StructType([*columns, *new])
+    return frame, StructType([*columns, *new])
 
 
 def _types_of(texts: Sequence[str]) -> Iterator[tuple[str, DataType]]:
