@@ -24,7 +24,6 @@ from tidelog.streaming.capture.values import (
     Meaning,
     require_option,
 )
-from tidelog.streaming.executors.computed_once import computed_once_in_batch
 from tidelog.streaming.sink.control import DELETES, TRUNCATES, UPSERTS
 
 # What Debezium makes of a timestamp whose precision is not given.
@@ -96,8 +95,7 @@ def debezium(  # noqa: PLR0913 - the public signature
     has_all = schema is None or new_columns
     sources = names_in_records(rename, None if has_all else columns)
     if has_all:
-        frame = frame if frame.isStreaming else computed_once_in_batch(frame)
-        columns = with_columns_of(frame, value, columns, schema, rename or {})
+        frame, columns = with_columns_of(frame, value, columns, schema, rename or {})
     names = keys_of(keys, schema, columns)
     units = {} if isinstance(timestamps, str) else dict(timestamps)
     encoding = Encoding(decimals, binaries, timestamps if isinstance(timestamps, str) else ADAPTIVE, units, zone)

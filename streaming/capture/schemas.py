@@ -47,6 +47,7 @@ from tidelog.streaming.capture.values import (
     precision_of,
     scale_of,
 )
+from tidelog.streaming.executors.computed_once import computed_once_in_batch
 from tidelog.streaming.sink.control import ORDER, TRANSACTION
 
 _MOST_DIGITS = 38
@@ -144,8 +145,10 @@ def keys_of(keys: Sequence[str], schema: Any, columns: StructType) -> tuple[str,
     return tuple(known[name.lower()] for name in keys)
 
 
-def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: Any, rename: Rename) -> StructType:
-    """The columns, and those that the schemas of a frame's records have beside them.
+def with_columns_of(
+    frame: DataFrame, value: str, columns: StructType, schema: Any, rename: Rename
+) -> tuple[DataFrame, StructType]:
+    """The frame, computed once, and the columns with those that the schemas of its records have beside them.
 
     If `schema` is a table that can be widened, columns have the wider types that they have there. A record's schema
     that has a column without a place in the rows gives them none at all, and the record becomes a dead letter.
@@ -158,12 +161,13 @@ def with_columns_of(frame: DataFrame, value: str, columns: StructType, schema: A
             advice="pass schema= without new_columns; or call this in a batch function: def apply(batch, number): "
             "sink(capture.debezium(batch, ...), number)",
         )
+    # Read for its schemas here, and for its rows by the caller.
+    frame = computed_once_in_batch(frame)
     found = types_of(_schemas_in(frame, value), Names(rename, columns.names))
     if isinstance(schema, Table) and properties.flag(schema.properties, properties.ENABLE_TYPE_WIDENING):
         columns = StructType([_widened(of, found.get(of.name), schema) for of in columns])
-    return StructType(
-        [*columns, *(StructField(name, kind) for name, kind in found.items() if name not in columns.names)]
-    )
+    new = [StructField(name, kind) for name, kind in found.items() if name not in columns.names]
+    return frame, StructType([*columns, *new])
 
 
 def _schemas_in(frame: DataFrame, value: str) -> list[str]:
