@@ -378,7 +378,7 @@ def _stop(request: Mapping[str, Any], _: Any) -> None:
 
 def _end(connection: Any) -> None:
     """Let the thread that reads from a connection of py4j see its end."""
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # py4j has closed it, and has put None in the place of the socket
         connection.socket.shutdown(socket.SHUT_RDWR)
 
 
