@@ -124,9 +124,9 @@ class Overwrite:
             none = writer.schema.empty_table().select(self._names)
             scope = Scope(partitions=_distinct(pa.concat_tables([none, *found])))
         gone = in_scope(state, scope, writer.metadata, writer.store.url)
-        if not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone)):
-            if not _lifts_tombstones(state, writer, scope):
-                return None
+        is_empty = not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone))
+        if is_empty and not _lifts_tombstones(state, writer, scope):
+            return None
         adds = tuple(add for part in parts for add in part.adds)
         return Staged(
             operation="WRITE",
