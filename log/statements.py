@@ -271,6 +271,9 @@ class Statements(TableReader):
     def truncate(self, *, where: str | None = None) -> Committed:
         """Delete all rows of the table, or of some of its partitions, without reading them.
 
+        A TRUNCATE of the whole table also forgets which rows were deleted, so that an UPSERT with an order can load the
+        records of deleted rows again; on an empty table, too.
+
         Args:
             where: SQL text over partition columns; delete only the partitions that it describes.
 

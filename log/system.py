@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Lock, Thread
@@ -45,18 +46,12 @@ class System:
         return random.uniform(low, high)  # noqa: S311 - jitter needs no cryptography
 
     def in_background(self, work: Callable[[], None]) -> None:
-        """Do some work in a thread. A program that ends waits for it, for AT_EXIT_S at most.
+        """Do some work in the one thread of the process for it, after the work that waits already.
 
-        Raises RuntimeError if no thread can begin, for example because the program is ending.
+        A program that ends waits for it, for AT_EXIT_S at most. A process that forks keeps it: the child has none.
+        Raises RuntimeError if no thread can begin, for example because the program is ending, or if MAX_WAITING waits.
         """
-        thread = Thread(target=work, daemon=True)
-        with _background_lock:
-            if not _background:
-                # Python's only hook that runs while pools of threads still take work.
-                threading._register_atexit(_finish)  # type: ignore[attr-defined]  # noqa: SLF001
-            thread.start()
-            _background.append(thread)
-            _background[:-1] = [other for other in _background[:-1] if other.is_alive()]
+        _background.add(work)
 
     def uuid(self) -> str:
         """A fresh random UUID in its canonical text form."""
@@ -65,15 +60,63 @@ class System:
 
 # How long the end of a program waits for what is done in the background.
 AT_EXIT_S = 10.0
-_background: list[Thread] = []
-_background_lock = Lock()
+# How much work may wait. Each waiting work holds a table's store.
+MAX_WAITING = 100
 
 
-def _finish() -> None:
-    end_s = time.monotonic() + AT_EXIT_S
-    for thread in _background:
-        thread.join(max(0.0, end_s - time.monotonic()))
+class _Background:
+    """The thread of a process for work that nobody waits for. It ends when nothing is left, and begins anew."""
 
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._thread: Thread | None = None
+        self._is_registered = False
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Do the work once that before it is done. Raises RuntimeError."""
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                message = f"{MAX_WAITING} pieces of work wait already"
+                raise RuntimeError(message)
+            if not self._is_registered:
+                # Python's only hook that runs while pools of threads still take work.
+                threading._register_atexit(self.finish)  # type: ignore[attr-defined]  # noqa: SLF001
+                self._is_registered = True
+            if self._thread is None:
+                thread = Thread(target=self._run, name="tidelog-background", daemon=True)
+                thread.start()  # it waits for the lock
+                self._thread = thread
+            self._waiting.append(work)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                work = self._waiting.popleft()
+            try:
+                work()
+            except Exception:
+                logging.getLogger("tidelog").exception("work in the background failed")
+
+    def finish(self) -> None:
+        """Wait for what is left, for AT_EXIT_S at most."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(AT_EXIT_S)
+
+    def forked(self) -> None:
+        """Begin anew in a child: no thread goes on there, and the lock may have been held. The hook at exit stays."""
+        self._lock = Lock()
+        self._waiting = deque()
+        self._thread = None
+
+
+_background = _Background()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_background.forked)
 
 REAL_SYSTEM = System()
 

@@ -31,7 +31,7 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.state.table_identity import is_same_commit
-from tidelog.log.state.tombstones import expired_ms, tombstones_of
+from tidelog.log.state.tombstones import any_counts
 from tidelog.log.state.version_checksum import read_head
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -251,9 +251,7 @@ class _Expired:
         entry = self._head.transactions.get(TOMBSTONES)
         if entry is None:
             return None
-        counts_ms = expired_ms(self._head, self._now_ms)
-        files = tombstones_of(self._store, self._head, self._now_ms)
-        return entry.version if any(file.newest_ms >= counts_ms for file in files) else None
+        return entry.version if any_counts(self._store, self._head, self._now_ms) else None
 
     def _is_intact(self, found: CheckpointFiles) -> bool:
         """Whether all of the checkpoint can be read and its totals match the version's checksum."""

@@ -26,12 +26,12 @@ from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
 from tidelog.log.format.row_tracking import preserves_ids
 from tidelog.log.format.tombstone_list import TOMBSTONES, TombstoneChange, TombstoneFile, TombstoneList
-from tidelog.log.pruning.partition_scope import in_scope
+from tidelog.log.pruning.partition_scope import Scope, in_scope
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
-from tidelog.log.state.tombstones import has_file, tombstones_of
+from tidelog.log.state.tombstones import any_counts, has_file, tombstones_of
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -66,7 +66,10 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System, now_m
     if change is not None and change.rows_differ:
         metadata = staged.metadata or state.head.metadata
         change, buried = buried_again(store, system, state.head, metadata, change, staged.deletes)
-    tombstones = None if change is None else _tombstones(staged, change, state.head, store, now_ms)
+    if change is None:
+        tombstones = _without_tombstones(staged, state.head, store, now_ms)
+    else:
+        tombstones = _tombstones(staged, change, state.head, store, now_ms)
     if tombstones is not None:
         actions.append(SetTransaction(TOMBSTONES, state.head.version + 1, state.head.next_timestamp_ms(now_ms)))
     for group in staged.moves:
@@ -105,6 +108,13 @@ def _tombstones(staged: Staged, change: TombstoneChange, head: Head, store: Stor
         None if change.own is None else change.own.path,
         None if before is None else before.version,
     )
+
+
+def _without_tombstones(staged: Staged, head: Head, store: Store, now_ms: int) -> TombstoneList | None:
+    """The empty list, if the commit replaces the whole table and there are tombstones that it takes away."""
+    if staged.replaces != Scope() or not any_counts(store, head, now_ms):
+        return None
+    return TombstoneList((), previous=head.transactions[TOMBSTONES].version)
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:

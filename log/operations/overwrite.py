@@ -28,6 +28,7 @@ from tidelog.log.read.change_files import INSERT
 from tidelog.log.state import files
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
+from tidelog.log.state.tombstones import any_counts
 
 
 def stage_overwrite(
@@ -36,6 +37,7 @@ def stage_overwrite(
     """Stage replacing all rows in the scope with `rows`; None if there are neither old nor new rows.
 
     The scope is the rows that `where` selects, or with `dynamic` the partitions of the rows, or else the whole table.
+    Replacing the whole table takes the tombstones of deleted rows away, so that their records can be loaded again.
     Raises PredicateError, and ConfigurationError for rows outside `where`.
     """
     where = predicate.at_time(where, writer.system.now_ms)
@@ -122,7 +124,8 @@ class Overwrite:
             none = writer.schema.empty_table().select(self._names)
             scope = Scope(partitions=_distinct(pa.concat_tables([none, *found])))
         gone = in_scope(state, scope, writer.metadata, writer.store.url)
-        if not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone)):
+        is_empty = not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone))
+        if is_empty and not _lifts_tombstones(state, writer, scope):
             return None
         adds = tuple(add for part in parts for add in part.adds)
         return Staged(
@@ -162,6 +165,11 @@ def _output(adds: Sequence[AddFile], rows: int) -> dict[str, int]:
     return {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": sum(add.size for add in adds)}
 
 
+def _lifts_tombstones(state: LogState, writer: DataWriter, scope: Scope) -> bool:
+    """Whether replacing the scope takes tombstones away: the commit of a whole table does, even of an empty one."""
+    return scope == Scope() and any_counts(writer.store, state.head, writer.system.now_ms())
+
+
 def _distinct(partitions: pa.Table) -> pa.Table:
     return partitions.group_by(partitions.column_names, use_threads=False).aggregate([])
 
@@ -171,13 +179,16 @@ def _json_list(values: object) -> str:
 
 
 def stage_truncate(state: LogState, writer: DataWriter, where: str | None) -> Staged | None:
-    """Stage deleting every row of the scope; None if there are none. A compaction drops files without live rows."""
+    """Stage deleting every row of the scope, and all tombstones if that is the whole table; None if there are none.
+
+    A compaction drops files without live rows.
+    """
     metadata, path = writer.metadata, writer.store.url
     where = at_time(where, writer.system.now_ms)
     scope = partition_scope(where, metadata, path)
     gone = files.to_adds(in_scope(state, scope, metadata, path))
     rows = [statistics.live_rows(add) for add in gone]
-    if not any(count != 0 for count in rows):
+    if not any(count != 0 for count in rows) and not _lifts_tombstones(state, writer, scope):
         return None
     return Staged(
         operation="TRUNCATE",

@@ -5,7 +5,7 @@ A running daemon keeps the tail of the log at about one interval. A longer tail 
 
 from __future__ import annotations
 
-from threading import Lock
+import os
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -30,18 +30,21 @@ class BackgroundCheckpoint:
         self._store = store
         self._system = system
         self._checked_at = version
-        self._lock = Lock()
+        # The process whose thread has a checkpoint of this writer to write; a child that was forked has none.
+        self._busy_in: int | None = None
 
     def committed(self, head: Head) -> None:
         """Note a commit. Starts to write a checkpoint if one is due and no daemon writes them. Raises nothing."""
         interval = properties.count(head.metadata.configuration, properties.CHECKPOINT_INTERVAL)
-        if head.version // interval <= self._checked_at // interval or not self._lock.acquire(blocking=False):
+        process = os.getpid()
+        if head.version // interval <= self._checked_at // interval or self._busy_in == process:
             return
         self._checked_at = head.version
+        self._busy_in = process
         try:
             self._system.in_background(lambda: self._write(head.version, interval))
-        except RuntimeError as error:  # there can be no more threads
-            self._lock.release()
+        except RuntimeError as error:  # no more threads can begin, or too much waits
+            self._busy_in = None
             _LOGGER.debug("no checkpoint of %s was begun: %s", self._store.url, error)
 
     def _write(self, version: int, interval: int) -> None:
@@ -57,4 +60,4 @@ class BackgroundCheckpoint:
             # Commits are safe without a checkpoint; the next interval tries again.
             _LOGGER.warning("could not write a checkpoint for %s: %s", self._store.url, error)
         finally:
-            self._lock.release()
+            self._busy_in = None

@@ -30,6 +30,12 @@ def tombstones_of(store: Store, head: Head, now_ms: int) -> tuple[TombstoneFile,
     return () if version is None or _is_outdated(head, now_ms) else tombstones_at(store, head, version)
 
 
+def any_counts(store: Store, head: Head, now_ms: int) -> bool:
+    """Whether a tombstone counts for a commit that follows this version now."""
+    counts_ms = expired_ms(head, now_ms) if _list_version(head) is not None else 0
+    return any(file.newest_ms >= counts_ms for file in tombstones_of(store, head, now_ms))
+
+
 def tombstones_at(store: Store, head: Head, version: int) -> tuple[TombstoneFile, ...]:
     """The files that the commit `version` of this table names."""
     found = _list_at(store, head, version)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Committed, Table, Transaction
+from tidelog.log.commit.burial import columns_of_rows
 from tidelog.log.data.conform import conform
 from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
@@ -170,8 +171,9 @@ def _condition(node: Any, text: ExpressionText) -> str:
 
 def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
     where = _condition(plan.condition(), ExpressionText(computed=computed_columns(plan.table())))
-    # All rows are deleted without reading them.
-    done = table.truncate() if where == "true" else SparkTable(spark, table).delete(where)
+    # All rows are deleted without reading them, unless they leave tombstones, which a TRUNCATE takes away.
+    reads_none = where == "true" and columns_of_rows(table.head.metadata, table.path) is None
+    done = table.truncate() if reads_none else SparkTable(spark, table).delete(where)
     return Done(done, done.metrics.get("numDeletedRows", 0))
 
 

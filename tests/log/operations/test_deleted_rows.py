@@ -15,6 +15,7 @@ from tests.log.operations.test_upsert_order import KEYED, SCHEMA, held, ordered,
 from tests.log.support import Clock, memory_store, new_table, reopen
 from tidelog.log import Table
 from tidelog.log.data import tombstones
+from tidelog.log.errors import ConflictError
 from tidelog.log.state.loader import load
 from tidelog.log.state.tombstones import tombstones_of
 
@@ -63,6 +64,71 @@ def test_truncate_and_overwrite_leave_no_tombstones(replaced: Callable[[Table], 
 
 def record_of(k: int, at: int) -> dict[str, Any]:
     return {"k": k, "at": at, "v": f"v{at}"}
+
+
+WHOLE: list[Callable[[Table], Any]] = [
+    lambda table: table.truncate(),
+    lambda table: table.overwrite([]),
+    lambda table: table.overwrite([record_of(2, 10)]),
+]
+
+
+@pytest.mark.parametrize("replaced", WHOLE)
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_replacing_the_whole_table_lets_deleted_rows_be_loaded_again(
+    replaced: Callable[[Table], Any], *, is_empty: bool
+) -> None:
+    table = ordered()
+    put(table, record(1, 10), record(3, 10))
+    table.delete("true" if is_empty else "k = 1")
+    version = table.version
+    assert replaced(table).version == version + 1
+    assert graves(table) == set()
+    put(table, record(1, 10), record(3, 5))
+    assert held(table).keys() >= {1, 3}
+    table.delete("k = 3")
+    assert graves(table) == {(3, 5)}
+    table.restore(version=version)
+    assert graves(table) == ({(1, 10), (3, 10)} if is_empty else {(1, 10)})
+
+
+PARTS: list[Callable[[Table], Any]] = [
+    lambda table: table.overwrite([record_of(1, 3)], where="k = 1"),
+    lambda table: table.overwrite([record_of(1, 3)], dynamic=True),
+    lambda table: table.truncate(where="k = 1"),
+]
+
+
+@pytest.mark.parametrize("replaced", PARTS)
+def test_replacing_a_part_of_the_table_keeps_all_tombstones(replaced: Callable[[Table], Any]) -> None:
+    """A tombstone has no partition."""
+    table = new_table(memory_store(), SCHEMA, partition_by=["k"], properties=KEYED)
+    put(table, record(1, 10), record(3, 10))
+    table.delete("k = 1")
+    replaced(table)
+    assert graves(table) == {(1, 10)}
+
+
+def test_without_tombstones_that_count_an_empty_truncate_is_no_commit() -> None:
+    clock = Clock()
+    table = new_table(memory_store(clock), SCHEMA, properties=KEYED, system=clock)
+    put(table, record(1, 10))
+    table.delete("k = 1")
+    clock.ms += 8 * DAY_MS
+    version = table.version
+    assert table.truncate().version == table.overwrite([]).version == version
+
+
+def test_a_record_that_saw_tombstones_runs_again_after_a_truncate() -> None:
+    table = ordered()
+    put(table, record(1, 10))
+    table.delete("k = 1")
+    transaction = table.begin().upsert([record(1, 10)], delete_where="op = 'd'", order_by="at")
+    assert transaction.commit().version == table.version  # it has no effect
+    transaction = table.begin().upsert([record(1, 10), record(2, 1)], delete_where="op = 'd'", order_by="at")
+    reopen(table).truncate()
+    with pytest.raises(ConflictError, match="took back tombstones"):
+        transaction.commit()
 
 
 @pytest.mark.parametrize("properties", [{"tidelog.primaryKey": "k"}, {"tidelog.orderBy": "at"}, {}])
@@ -168,13 +234,16 @@ def put_some(table: Table, model: Model, now_ms: int, data: st.DataObject) -> No
 
 def change_one(table: Table, model: Model, now_ms: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, 3))
-    match data.draw(st.sampled_from(("delete", "rule", "move", "insert"))):
+    match data.draw(st.sampled_from(("delete", "rule", "move", "insert", "truncate"))):
         case "delete":
             table.delete(f"k = {k}")
             model.delete(k, now_ms)
         case "rule":
             table.upsert([{"k": k}], when_matched=[(None, "delete")])
             model.delete(k, now_ms)
+        case "truncate":
+            table.truncate()
+            model.rows, model.buried = {}, []
         case "move" if k + 10 not in model.rows:
             table.update(f"k = {k}", {"k": "k + 10"})
             model.move(k, now_ms)

@@ -119,7 +119,7 @@ def tombstones(commit: Commit) -> Iterator[str]:
     """A tombstone is there for each key that the operation deletes, and no other one comes or goes."""
     if commit.effect is None or isinstance(commit.operation, Restore) or commit.before.forgets:
         return
-    wanted = dict(commit.before.tombstones)
+    wanted = {} if commit.effect.lifts else dict(commit.before.tombstones)
     for key, order in commit.effect.buried.items():
         wanted[key] = max(order, wanted.get(key, order))
     if wanted != commit.after.tombstones:
@@ -340,7 +340,8 @@ def time_version(commit: Commit) -> Iterator[str]:
     without_time_version = commit.operation.kind in {Kind.COMPACTION, Kind.METADATA}
     replaces_nothing = commit.operation.kind is Kind.REPLACING and not isinstance(commit.operation, Restore)
     replaces_nothing = replaces_nothing and commit.before.rows == commit.after.rows
-    if replaces_nothing:
+    lifts = commit.effect is not None and commit.effect.lifts
+    if replaces_nothing and not lifts:
         yield "it replaces nothing and is a commit"
     if commit.changes_data and (without_time_version or replaces_nothing):
         yield "it makes a time version"

@@ -51,16 +51,20 @@ class Moment:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of an operation: rows that die, rows that come back, new rows, and tombstones."""
+    """The effect of an operation: rows that die, rows that come back, new rows, and tombstones.
+
+    `lifts` says that it takes away all tombstones of the version before.
+    """
 
     dead: frozenset[Address] = frozenset()
     back: frozenset[Address] = frozenset()
     born: tuple[Row, ...] = ()
     buried: Tombstones = field(default_factory=dict)
+    lifts: bool = False
 
     @property
     def is_empty(self) -> bool:
-        return not (self.dead or self.back or self.born or self.buried)
+        return not (self.dead or self.back or self.born or self.buried or self.lifts)
 
 
 def after(moment: Moment, effect: Effect) -> Counter[Row]:

@@ -279,6 +279,18 @@ MUTATIONS = (
         "ORDERED delete; ORDERED",
     ),
     Mutation(
+        "an OVERWRITE keeps tombstones",
+        "tidelog.log.commit.content:_without_tombstones",
+        gives(None),
+        "ORDERED delete; OVERWRITE",
+    ),
+    Mutation(
+        "a TRUNCATE of an empty table keeps tombstones",
+        "tidelog.log.operations.overwrite:_lifts_tombstones",
+        gives(value=False),
+        "TRUNCATE; ORDERED delete; TRUNCATE",
+    ),
+    Mutation(
         "a DELETE leaves no tombstones",
         "tidelog.log.operations.delete_update:columns_of_rows",
         gives(None),

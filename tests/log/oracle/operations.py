@@ -232,7 +232,8 @@ class Overwrite(Operation):
         scope = None if self.partition is None else [self.partition]
         if self.dynamic:
             scope = [row.p for row in self.rows]
-        return Effect(dead=model.in_partitions(moment.rows, scope), born=self.rows)
+        lifts = scope is None and bool(moment.tombstones)
+        return Effect(dead=model.in_partitions(moment.rows, scope), born=self.rows, lifts=lifts)
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,9 @@ class Truncate(Operation):
         return table.begin().truncate(where=None if self.partition is None else f"p = {self.partition}")
 
     def effect(self, moment: Moment) -> Effect:
-        return Effect(dead=model.in_partitions(moment.rows, None if self.partition is None else [self.partition]))
+        scope = None if self.partition is None else [self.partition]
+        lifts = scope is None and bool(moment.tombstones)
+        return Effect(dead=model.in_partitions(moment.rows, scope), lifts=lifts)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
 
 from tests.log.support import Clock, memory_store, new_table
 from tidelog.log import Table
+from tidelog.log import system as system_module
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.state import background_checkpoint, checkpointing
 from tidelog.log.state.segment import pointed_version
@@ -145,3 +147,63 @@ def test_a_program_that_ends_leaves_its_checkpoint(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert pointed_version(table.store) == 4
+
+
+MANY_TABLES = """
+import os, sys, threading
+from tidelog.log import Table
+from tidelog.log.state import background_checkpoint
+from tidelog.log.state.segment import pointed_version
+
+begun, go_on, write = threading.Event(), threading.Event(), background_checkpoint.load
+
+def slow(*args):
+    begun.set()
+    assert go_on.wait(60)
+    return write(*args)
+
+background_checkpoint.load = slow
+tables = [Table.open(path) for path in sys.argv[1:]]
+for table in tables:
+    for n in range(4):
+        table.insert([{"n": n}])
+assert begun.wait(60)
+print(sum(thread.name == "tidelog-background" for thread in threading.enumerate()))
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+else:
+    background_checkpoint.load = write
+    for n in range(4):
+        tables[0].insert([{"n": n}])
+    threading._shutdown()
+    os._exit(0 if pointed_version(tables[0].store) == 8 else 1)
+"""
+
+
+@pytest.mark.full
+def test_many_tables_have_one_thread_and_a_forked_child_begins_anew(tmp_path: Path) -> None:
+    paths = [str(tmp_path / str(number)) for number in range(6)]
+    tables = [Table.create(path, SCHEMA, properties={"delta.checkpointInterval": "4"}) for path in paths]
+    command = [sys.executable, "-W", "ignore", "-c", MANY_TABLES, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    # The child's checkpoint is newer than the one that the parent wrote of the first table.
+    assert [pointed_version(table.store) for table in tables[1:]] == [4] * 5
+    assert pointed_version(tables[0].store) in {4, 8}
+
+
+def test_the_work_that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_module, "MAX_WAITING", 2)
+    begun, go_on = Event(), Event()
+    background = system_module._Background()
+    background.add(lambda: (begun.set(), go_on.wait())[0])
+    assert begun.wait(60)
+    done: list[int] = []
+    background.add(lambda: done.append(1))
+    background.add(lambda: done.append(2))
+    with pytest.raises(RuntimeError, match="2 pieces of work wait"):
+        background.add(lambda: done.append(3))
+    go_on.set()
+    background.finish()
+    assert done == [1, 2]
