@@ -50,7 +50,7 @@ def busy() -> Table:
     table = busy_table()
     for number in range(3):
         streamed(table, number, ms=200 + 200 * (number == 1))
-    streamed(table, 0, query_id=OTHER_QUERY, sink="clicks")
+    streamed(table, 0, query_id=OTHER_QUERY, sink="clicks", name="visits")
     rows = pa.table({"id": list(range(40)), "day": ["2026-01-01"] * 40, "price": [1.5] * 40})
     table.refresh().insert(rows, idempotency_key=(f"loader/{OTHER_QUERY}", 7))
     return table.refresh()
@@ -234,7 +234,7 @@ def test_the_throughput_of_the_table_and_of_each_stream(browser: Browser, site: 
         loader = cards.filter(has_text=f"loader/{OTHER_QUERY[:8]}…")
         expect(loader.locator(".rate")).not_to_contain_text("rows")  # one commit has no rate
         chart = page.locator("#throughput [role=img]")
-        words = re.compile(r"Rows written per version: orders 120, clicks 40, loader/c0ffee00… 40, others 1,\d+")
+        words = re.compile(r"Rows written per version: orders 120, visits, clicks 40, loader/c0ffee00… 40, others 1,\d+")
         expect(chart).to_have_attribute("aria-label", words)
         page.get_by_label("By time").check(force=True)
         expect(chart).to_have_attribute("aria-label", re.compile(r"Rows written per \d+ (s|min|h|days): orders 120, "))
@@ -249,7 +249,7 @@ def test_an_id_takes_its_beginning_and_who_points_at_it_sees_the_whole(
         expect(detail).to_contain_text(f"Streamloader/{OTHER_QUERY[:8]}…Batch7")
         expect(detail.get_by_title(f"loader/{OTHER_QUERY}")).to_be_visible()
         slider.press("ArrowLeft")
-        expect(detail).to_contain_text("Streamclicksquery c0ffee00…Batch0took 200 ms")
+        expect(detail).to_contain_text("Streamvisits, clicksquery c0ffee00…Batch0took 200 ms")
         expect(detail.get_by_title(OTHER_QUERY)).to_be_visible()
         assert OTHER_QUERY not in detail.inner_text()
         # What an application is called is one line, or two on a phone.
