@@ -63,13 +63,14 @@ class Names:
             other = by_name.setdefault(lowered, source)
             if other != source:
                 raise PlaceError(
-                    f"the record has columns {other!r} and {source!r}, which differ in case alone: {_renaming(source)}",
+                    f"the record has columns {brief(other)} and {brief(source)}, which differ in case alone: "
+                    + _renaming(source),
                     source,
                 )
             known = self._known.get(lowered)
             if known is None and lowered in _TAKEN:
                 raise PlaceError(
-                    f"the record has a column {source!r}, a name of tidelog's own: {_renaming(source)}", source
+                    f"the record has a column {brief(source)}, a name of tidelog's own: {_renaming(source)}", source
                 )
             if known not in (None, name):
                 raise PlaceError(_another_spelling(source, str(known)), source)
@@ -80,7 +81,9 @@ class Names:
         """Raise PlaceError if the rows do not have all columns of a record."""
         for source, name in self.placed(sources).items():
             if name.lower() not in self._known:
-                raise PlaceError(f"the record has a column {source!r}, which the rows of its batch do not have", source)
+                raise PlaceError(
+                    f"the record has a column {brief(source)}, which the rows of its batch do not have", source
+                )
 
     def require_clear(self, sources: Mapping[str, Any]) -> None:
         """Raise PlaceError if a column of the rows is not the one that a record seems to have for it.
@@ -100,15 +103,17 @@ class Names:
             else:
                 spelled = self._spelled.get(source.lower(), source)
                 if spelled not in sources:
-                    raise PlaceError(f"the record has a column {source!r}, and rename spells it {spelled!r}", source)
+                    raise PlaceError(
+                        f"the record has a column {brief(source)}, and rename spells it {brief(spelled)}", source
+                    )
 
     def _require_own(self, source: str, lowered: str) -> None:
         """Raise PlaceError if `rename` gives a column's name to another one."""
         renamed = self._renamed.get(lowered, source)
         if renamed != source:
             raise PlaceError(
-                f"the record has a column {source!r}, and rename gives the name {self.rename[renamed]!r} to the column "
-                f"{renamed!r}: {_renaming(source)}, too",
+                f"the record has a column {brief(source)}, and rename gives the name {brief(self.rename[renamed])} to "
+                f"the column {brief(renamed)}: {_renaming(source)}, too",
                 source,
                 is_of_rename=True,
             )
@@ -116,13 +121,13 @@ class Names:
 
 def _another_spelling(source: str, known: str) -> str:
     return (
-        f"the record has a column {source!r}, and the rows have {known!r}: spell it as the record does, or pass "
-        f"rename={{{source!r}: ...}} with this name or another one"
+        f"the record has a column {brief(source)}, and the rows have {brief(known)}: spell it as the record does, or "
+        f"pass rename={{{brief(source)}: ...}} with this name or another one"
     )
 
 
 def _renaming(source: str) -> str:
-    return f"pass rename={{{source!r}: ...}} with another name, or with None to leave it out"
+    return f"pass rename={{{brief(source)}: ...}} with another name, or with None to leave it out"
 
 
 def require_not_taken(name: str, source: str, who: str) -> None:
