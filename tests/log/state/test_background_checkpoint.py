@@ -197,7 +197,12 @@ def test_the_work_that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(system_module, "MAX_WAITING", 2)
     begun, go_on = Event(), Event()
     background = system_module._Background()
-    background.add(lambda: (begun.set(), go_on.wait())[0])
+
+    def work() -> None:
+        begun.set()
+        go_on.wait()
+
+    background.add(work)
     assert begun.wait(60)
     done: list[int] = []
     background.add(lambda: done.append(1))
