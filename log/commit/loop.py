@@ -6,9 +6,9 @@ does not grow with the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -284,7 +284,7 @@ class _Attempt:
 
     def _put(self, written: Commit, content: bytes) -> bool:
         """Put one version, which `content` encodes. Return False if another commit has it."""
-        putting = VersionPut(self._store, self._system, written.version, self._txn_id, self._has_previous)
+        putting = VersionPut(self._store, self._system, written.version, self._txn_id, self._look_at_previous())
         self.is_in_doubt = True
         try:
             stored = putting.put(
@@ -296,14 +296,12 @@ class _Attempt:
         self.is_in_doubt = stored
         return stored
 
-    def _has_previous(self) -> bool:
-        """Whether the log still has the version before the one that is put. Raises CorruptLogError."""
+    def _look_at_previous(self) -> Callable[[], bool]:
+        """Tells whether the log still has the version before the one that is put. It raises CorruptLogError."""
         head = self.state.head
-        if head.version < 0:
-            return True
         if head.version == self._checkpoint_only:
-            return has_checkpoint(self._store, head.version)
-        return has_commit(self._store, head.version, head.commit_id)
+            return partial(has_checkpoint, self._store, head.version)
+        return partial(has_commit, self._store, head.version, head.commit_id)
 
     def _settlement(self) -> bytes:
         """A commit without actions, which takes a version so that a lost put of this transaction can never have it."""
@@ -320,7 +318,7 @@ class _Attempt:
         for winner in commits_after(self._store, before):
             new.append(winner)
             turn.ask_if_due()  # a slow reader would never catch up with fast writers
-        if not self._has_previous():
+        if before >= 0 and not self._look_at_previous()():
             # Clean-up deletes oldest first. It may have deleted these versions as well, and others put some again.
             raise self._cleaned_up(before)
         self._rebased_over += [winner.version for winner in new]
