@@ -500,7 +500,6 @@ print(json.dumps(grown_mb(scan if does == "scan" else lambda: table.refresh().co
     ("kind", "length", "count", "does"),
     [
         pytest.param("string", 100_000, 20_000, "compact", marks=pytest.mark.full),
-        pytest.param("binary", 100_000, 15_000, "compact", marks=pytest.mark.full),
         pytest.param("string", 900_000, 2000, "scan", marks=pytest.mark.full),
     ],
 )
