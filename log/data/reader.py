@@ -45,6 +45,8 @@ _MAX_CODE_BYTES = 3
 _DECODED_BYTES = 2**27
 # Writers cut bounds of texts to this many bytes (arrow-rs) or leave longer ones out.
 _CUT_BYTES = 64
+# Row groups with fewer bytes for each value are mostly codes, and those that become so much smaller have few values.
+_FEW_BYTES, _REPEATED = 4, 16
 # Writers give up the dictionary of a column once it has about this many bytes, and write further values plainly.
 _DICTIONARY_BYTES = 2**20
 # A row group up to this size is fetched at once from a store in which a reader mostly waits; writers make them 128 MB.
@@ -334,15 +336,17 @@ def _has_few_texts(chunk: pq.ColumnChunkMetaData) -> bool:
 def _may_be_long(chunk: pq.ColumnChunkMetaData, longest_code: Callable[[], int]) -> bool:
     """Whether a batch of the values of a row group may take more than `_DECODED_BYTES`, since codes repeat long values.
 
-    The bounds of a column do not say how long its longest value is, but a column of long values has long bounds, or
-    none, since writers leave long ones out or cut them.
+    Bounds do not say how long the longest value is, but a column of long values mostly has long ones, or none, since
+    writers leave long ones out or cut them. Short bounds are believed only of a row group that has more bytes than
+    codes take, and that compression makes little smaller: looking up its longest value takes as long as reading it.
     """
     rows, size = min(chunk.num_values, BATCH_ROWS), chunk.total_uncompressed_size
     if not chunk.has_dictionary_page or rows * size <= _DECODED_BYTES:
         return False
     statistics = chunk.statistics
     bounds = (statistics.min_raw, statistics.max_raw) if statistics and statistics.has_min_max else None
-    if bounds and max(map(len, bounds)) < _CUT_BYTES:
+    has_many = size > _FEW_BYTES * chunk.num_values and size < _REPEATED * chunk.total_compressed_size
+    if bounds and has_many and max(map(len, bounds)) < _CUT_BYTES:
         return False
     return bool(size <= _DICTIONARY_BYTES or rows * longest_code() > _DECODED_BYTES)
 

@@ -29,6 +29,7 @@ from tests.log.support import (
     read_numbers,
     reopen,
 )
+from tests.peak_memory import in_a_process, needs_proc
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, physical_rows
@@ -454,3 +455,54 @@ def test_a_long_text_that_is_repeated_is_decoded_in_parts(monkeypatch: pytest.Mo
     batches = list(table.scan().to_batches())
     assert max(batch.num_rows for batch in batches) == 1000
     assert pa.Table.from_batches(batches).equals(rows)
+
+
+@pytest.mark.parametrize(("length", "count"), [(1000, 40_000), (20_000, 1500)], ids=["codes", "repeated"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_short_bounds_say_nothing_of_the_texts_between_them(
+    monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, length: int, count: int
+) -> None:
+    monkeypatch.setattr("tidelog.log.data.reader._DECODED_BYTES", 1_000_000)
+    table = new_table(memory_store(), pa.schema([("s", kind)]))
+    rows = pa.table({"s": pa.array(["a", "z", *["m" * length] * count], pa.string()).cast(kind)})
+    put_parquet(table, "a", rows)
+    batches = list(table.scan().to_batches())
+    assert max(batch.nbytes for batch in batches) <= 1_100_000
+    assert pa.Table.from_batches(batches).equals(rows)
+
+
+_LONG_BETWEEN_SHORT = """
+import json, sys
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.log.read.test_scan import put_parquet
+from tests.log.support import memory_store, new_table
+from tests.peak_memory import grown_mb
+
+kind, length, count, does = getattr(pa, sys.argv[1])(), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+codes = np.ones(count, dtype=np.int32)
+codes[0], codes[1] = 0, 2
+texts = pa.array(["a", "m" * length, "z"], pa.string()).cast(kind)
+table = new_table(memory_store(), pa.schema([("s", kind)]))
+table.insert(pa.table({"s": pa.array(["short"], kind)}))
+put_parquet(table, "a", pa.table({"s": pa.DictionaryArray.from_arrays(codes, texts)}))
+
+def scan():
+    assert sum(batch.num_rows for batch in table.refresh().scan().to_batches()) == count + 1
+
+print(json.dumps(grown_mb(scan if does == "scan" else lambda: table.refresh().compact("major"))))
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("kind", "length", "count", "does"),
+    [
+        pytest.param("string", 100_000, 20_000, "compact", marks=pytest.mark.full),
+        pytest.param("string", 900_000, 2000, "scan", marks=pytest.mark.full),
+    ],
+)
+def test_a_long_text_between_short_bounds_takes_little_memory(kind: str, length: int, count: int, does: str) -> None:
+    """About 2 GB, of a file of some kB."""
+    assert in_a_process(_LONG_BETWEEN_SHORT, kind, length, count, does) < length * count / 2 / 2**20
