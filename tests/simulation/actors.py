@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.log.oracle.checks import TAKES
 from tests.log.oracle.model import Effect, Moment, Row
 from tests.log.oracle.operations import Insert, Kind, Operation, Restore
-from tests.log.oracle.settings import SCHEMA
+from tests.log.oracle.settings import SCHEMA, WIDE
 from tests.simulation.process import Process
 from tests.simulation.record import Record, Seen, Told
 from tests.simulation.scheduler import Killed
@@ -69,6 +69,22 @@ class Compacted(Operation):
     def effect(self, moment: Moment) -> Effect:
         del moment
         return Effect()
+
+
+@dataclass(frozen=True)
+class Widened(Operation):
+    """Rows whose keys need a wider type, which the key gets with the same commit."""
+
+    rows: tuple[Row, ...]
+
+    def stage(self, table: Table) -> Transaction:
+        transaction = table.begin()
+        transaction.evolve(SCHEMA.set(0, pa.field("k", WIDE)))
+        return transaction.insert([row._asdict() for row in self.rows])
+
+    def effect(self, moment: Moment) -> Effect:
+        del moment
+        return Effect(born=self.rows)
 
 
 @dataclass(frozen=True)
@@ -269,7 +285,7 @@ class Create(Job):
             # The table that it returns has the real clock.
             Table.create(
                 actor.world.url,
-                SCHEMA,
+                setting.schema,
                 partition_by=["p"] if setting.partitioned else [],
                 properties=setting.properties,
             )

@@ -7,6 +7,7 @@ Each mutation patches a function by its name, as those of the oracle do.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -45,6 +46,16 @@ class Mutation:
 def ties_go_to_the_record(original: Function) -> Function:
     """A tombstone of a row that a DELETE removed is like that of a record."""
     return lambda rows: 0 * original(rows)
+
+
+def of_any_type(original: Function) -> Function:
+    """What a run says of its key leaves the types of the columns out."""
+
+    def of(metadata: Any, schema: Any) -> Any:
+        key = original(metadata, schema)
+        return key and replace(key, columns=re.sub(r"decimal128\([0-9, ]+\)", "decimal", key.columns))
+
+    return of
 
 
 def stays_as_it_is(original: Function) -> Function:
@@ -412,6 +423,7 @@ MUTATIONS = (
     Mutation("the key index forgets dead rows", "tidelog.log.read.key_index:read_dead_rows", forgets_a_vector),
     Mutation("files without a run are not read", "tidelog.log.read.key_index:KeyIndex.locate", covers_everything),
     Mutation("a run of other files is believed", "tidelog.log.read.key_index:KeyIndex._coverage", by_position_alone),
+    Mutation("runs of a key of another type are believed", "tidelog.log.data.indexed_key:IndexedKey.of", of_any_type),
     Mutation("a get believes runs of any file", "tidelog.log.read.keyed_rows:index_of", believes_every_run),
     Mutation("a scan by keys reads no other files", "tidelog.log.read.scan:narrowed", only_where_the_index_says),
     Mutation(

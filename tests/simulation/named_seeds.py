@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.log.oracle.model import Row, Where
-from tests.log.oracle.operations import Delete, Insert, Overwrite, Update
+from tests.log.oracle.operations import Delete, Insert, Overwrite, Update, Upsert
 from tests.log.oracle.settings import SETTINGS
 from tests.simulation import faults, known_defects
 from tests.simulation.actors import (
@@ -27,6 +27,7 @@ from tests.simulation.actors import (
     Read,
     Statement,
     Vacuum,
+    Widened,
 )
 from tests.simulation.consuming import Consume
 from tests.simulation.faults import COMMIT, LOG, TEMPORARY, Fault, NoAnswerError, When
@@ -513,6 +514,18 @@ _LOOKUPS = (
             "vacuum-2": (Vacuum(after_ms=7 * DAY_MS),),
         },
         setting=SETTINGS["vectors, partitions"],
+    ),
+    named(
+        "keys from before their type was widened",
+        "the key of a table gets a wider type, whose codes are others than those of the runs that are there",
+        "",
+        {
+            "index-0": (Index(),),
+            "widener-1": (Statement(Widened("WIDEN", (Row(20, 1, 2000),)), after_ms=HOUR_MS),),
+            "upsert-2": (Statement(Upsert("UPSERT", (Row(3, 1, 3003), Row(9, 2, -1))), after_ms=2 * HOUR_MS),),
+            "lookup-3": (Lookup((_KEYS,), after_ms=3 * HOUR_MS), Lookup((_KEYS,), scans=True)),
+        },
+        setting=replace(SETTINGS["vectors, partitions"], decimals=True),
     ),
 )
 

@@ -42,6 +42,7 @@ ENGINE_SHARE = 1 / 6
 LOOKUP_SHARE, OTHER_LOOKUP_SHARE = 1 / 2, 1 / 6
 SWITCH_SHARE = 1 / 4
 # Of the worlds that could have an index.
+WIDENING_SHARE = 1 / 6
 NO_INDEX_SHARE = 1 / 4
 # Two files of a few rows, so that there are several groups.
 SMALL_TARGET = "1700"
@@ -106,6 +107,9 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     # What was added later has generators of its own, so that everything else stays as each seed drew it.
     if setting.partitioned and Random(-7_000_000_051 - seed).random() < NO_INDEX_SHARE:
         setting = replace(setting, indexed=False)
+    widening = Random(-11_000_000_003 - seed)
+    if setting.partitioned and widening.random() < WIDENING_SHARE:
+        setting = replace(setting, decimals=True)
     following = Random(-1_000_000_007 - seed)
     consumers = _consumers(following)
     stepping = Random(-4_000_000_007 - seed)
@@ -118,6 +122,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         *(_index_keepers(Random(-5_000_000_029 - seed)) if setting.partitioned else ()),
         *_orderers(Random(-6_000_000_037 - seed)),
         *_lookups(Random(-8_000_000_011 - seed), setting),
+        *(_wideners(widening) if setting.decimals else ()),
     )
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
@@ -155,7 +160,8 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         commit_interval_s=stepping.choice((0.0, 0.0, 0.02)) if steppers else 20.0,
     )
     # Another engine never sleeps for ever, and has about the right time: nothing in the log would stop it.
-    engines = _engines(Random(-9_000_000_011 - seed), setting) if scenario.skew_ms <= 2 * HOUR_MS else ()
+    has_engine = scenario.skew_ms <= 2 * HOUR_MS and not setting.decimals  # it writes the columns of SCHEMA
+    engines = _engines(Random(-9_000_000_011 - seed), setting) if has_engine else ()
     return replace(scenario, plans=(*scenario.plans, *engines))
 
 
@@ -331,6 +337,16 @@ def _lookups(random: Random, setting: Setting) -> tuple[Plan, ...]:
         )
         found.append(actors.Plan("switch", tuple(switches)))
     return tuple(found)
+
+
+def _wideners(random: Random) -> tuple[Plan, ...]:
+    """Who writes keys of a wider type. Only the first one widens the column."""
+    from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    rows = [Row(random.randint(14, 40), random.randint(1, 2), 3_000_000 + number) for number in range(3)]
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, HOUR_MS, DAY_MS)))
+    jobs = tuple(actors.Statement(actors.Widened("WIDEN", (row,)), after_ms=random.choice(gaps)) for row in rows)
+    return (actors.Plan("widener", jobs),)
 
 
 def _engines(random: Random, setting: Setting) -> tuple[Plan, ...]:

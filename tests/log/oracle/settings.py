@@ -12,6 +12,8 @@ from tests.log.support import Clock, memory_url, new_table
 from tidelog.log.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
+# A key whose codes in the index depend on its scale.
+NARROW, WIDE = pa.decimal128(10, 2), pa.decimal128(14, 4)
 # Every history starts here: after create, three inserts and a delete.
 INITIAL_VERSION = 4
 # Odd, so that its multiples run through all ids before one repeats.
@@ -41,7 +43,7 @@ class Setting:
     """A kind of table: with deletion vectors or copy-on-write, with or without a change feed and partitions.
 
     One with partitions has a primary key and an order, and unless `indexed` is off an index of keys and order. If it
-    `forgets`, tombstones count for the two commits after their own.
+    `forgets`, tombstones count for the two commits after their own. With `decimals`, the key can get a wider type.
     """
 
     vectors: bool = True
@@ -49,6 +51,12 @@ class Setting:
     partitioned: bool = False
     indexed: bool = True
     forgets: bool = False
+    decimals: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the table begins with."""
+        return SCHEMA.set(0, pa.field("k", NARROW)) if self.decimals else SCHEMA
 
     @property
     def properties(self) -> dict[str, object]:
@@ -60,12 +68,13 @@ class Setting:
             "delta.enableChangeDataFeed": self.feed,
             **({"tidelog.primaryKey": "k", "tidelog.orderBy": "v"} if self.partitioned else {}),
             **({} if self.indexed else {"tidelog.keyIndex": False}),
+            **({"delta.enableTypeWidening": True} if self.decimals else {}),
         }
 
     @property
     def name(self) -> str:
         words = ["vectors" if self.vectors else "copies", "feed" * self.feed, "partitions" * self.partitioned]
-        words += ["no index" * (not self.indexed), "forgets" * self.forgets]
+        words += ["no index" * (not self.indexed), "forgets" * self.forgets, "decimals" * self.decimals]
         return ", ".join(word for word in words if word)
 
 
@@ -92,7 +101,7 @@ def _built(setting: Setting) -> tuple[dict[str, tuple[bytes, int]], int]:
     system = Steady()
     store = MemoryStore(memory_url(), system=system)
     partition_by = ["p"] if setting.partitioned else []
-    table = new_table(store, SCHEMA, partition_by=partition_by, properties=setting.properties, system=system)
+    table = new_table(store, setting.schema, partition_by=partition_by, properties=setting.properties, system=system)
     for keys, partition in (((1, 2, 3, 4), 1), ((5, 6), 1), ((7, 8, 9), 2)):
         table.insert([{"k": key, "p": partition, "v": key * 10} for key in keys])
     table.delete("k = 2 or k = 8")
