@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,10 +32,17 @@ class CountingStore(LocalStore):
 
     written_bytes = 0
 
-    @contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """See Store."""
-        with super().create(path) as file:
+        return self._counted(super().create(path), path)
+
+    def create_unsynced(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """See Store."""
+        return self._counted(super().create_unsynced(path), path)
+
+    @contextmanager
+    def _counted(self, created: AbstractContextManager[BinaryIO], path: str) -> Iterator[BinaryIO]:
+        with created as file:
             yield file
         if path.endswith(".parquet") and not path.startswith("_"):
             self.written_bytes += (Path(self.url) / path).stat().st_size

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from examples.shared.small_spark import FEW_FORKS, SETTINGS
 from tests import lanes, randomness
+from tests.chromium import browser
 from tests.log.storage.serving import (
     pytest_sessionfinish,
     pytest_terminal_summary,
@@ -23,8 +24,16 @@ from tests.log.storage.serving import (
 from tidelog.streaming import register
 from tidelog.streaming.datasource import jvm_source
 
-# Found here by pytest: the servers for object stores, and the lines at the end about which of them ran.
-__all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown", "s3", "server_of", "spark"]
+# Found here by pytest: a browser, the servers for object stores, and the lines at the end about which of them ran.
+__all__ = [
+    "browser",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "s3",
+    "server_of",
+    "spark",
+]
 
 randomness.load_hypothesis_profile()
 

@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.compaction_daemon.observing.conftest import browser
-
-__all__ = ["browser"]
-
 ROOT = Path(__file__).parent.parent
 SCRIPT = "javascripts/iframe-worker.js"
 

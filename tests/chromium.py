@@ -1,13 +1,16 @@
-"""A headless Chromium for the tests of the page."""
+"""A headless Chromium for the tests of the page and of the site: one for a process, as Playwright allows no second."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Debian's and Ubuntu's package, Alpine's and Arch's, and Google's own.
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -23,6 +26,8 @@ def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
         pytest.skip("THE PAGE IS NOT TESTED: there is no Chromium; `apt-get install chromium`, or set CHROMIUM")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - most tests need no browser
+
     with sync_playwright() as playwright:
         # Without its sandbox it runs as root, as CI does; it only sees this repository's own pages. No host but this
         # machine has an address, as without a network.
