@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.readers import as_texts, assert_same_everywhere
 from tests.interop.test_everywhere import KINDS, SCHEMA, assert_same_changes, rows, table_of
@@ -118,7 +117,8 @@ def test_delta_spark_continues_after_our_commits(tmp_path: Path, delta: DeltaSpa
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", lanes.full_but(["name"], ["name", "id"]))
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["name", "id"])
 def test_upserts_and_new_columns_on_a_table_with_column_mapping(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
     path = str(tmp_path / "mapped")
     delta.sql(

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.compaction_daemon.support import SCHEMA, ManualClock, memory_table, numbers_of, put
+from tests.compaction_daemon.support import (
+    SCHEMA,
+    ManualClock,
+    leave_checkpoints_to_the_daemon,
+    memory_table,
+    numbers_of,
+    put,
+)
 from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport, TableSource, TableState
 from tidelog.compaction_daemon.compaction.compaction import apply_fresh
 from tidelog.compaction_daemon.process import table_step
@@ -80,7 +87,8 @@ def test_a_step_waits_for_growth() -> None:
     assert Daemon([table], config=DaemonConfig(growth=1.0)).step().did_anything
 
 
-def test_checkpoints_come_at_the_table_s_interval() -> None:
+def test_checkpoints_come_at_the_table_s_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoints_to_the_daemon(monkeypatch)
     table = memory_table(**{"delta.checkpointInterval": 6})
     daemon = Daemon([table])
     checkpointed = []

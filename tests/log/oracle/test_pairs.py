@@ -10,7 +10,7 @@ import pytest
 from tests.log.oracle.history import explore
 from tests.log.oracle.settings import SETTINGS, Setting
 
-MAIN = (Setting(), Setting(vectors=False))
+MAIN = (Setting(),)
 KINDS = [
     pytest.param(setting, id=name, marks=[] if setting in MAIN else pytest.mark.full)
     for name, setting in SETTINGS.items()

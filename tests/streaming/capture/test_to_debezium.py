@@ -126,6 +126,7 @@ def test_a_round_trip_gives_the_same_rows_of_all_types(
         assert str(found[name].to_pylist()) == str(wanted[name].to_pylist()), name
 
 
+@pytest.mark.full
 def test_a_copy_follows_the_table_by_its_feed(spark: SparkSession, tmp_path: Path) -> None:
     """Also where a row is deleted and put again in one commit, and where a key changes."""
     table = made(tmp_path, feed=False)

@@ -437,7 +437,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "+02:00"])
+@pytest.mark.full
+@pytest.mark.parametrize("zone", ["UTC", "+02:00"])
 def test_values_are_those_of_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     schema = pa.schema(
         [
