@@ -48,6 +48,11 @@ class Step:
         )
 
     @cached_property
+    def lifts(self) -> bool:
+        """Whether it took all tombstones away."""
+        return bool(self.before.tombstones) and not self.after.tombstones
+
+    @cached_property
     def unmapped(self) -> bool:
         """Whether it moved rows without lineage."""
         moved = [add for add in actions(self.lines, "add") if not add["dataChange"]]
@@ -189,6 +194,8 @@ class Race:
             yield "its keys were deleted"
         if any(isinstance(winner.operation, Restore) for winner in self.winners) and then != now:
             yield "tombstones were taken back"
+        if any(winner.lifts for winner in self.winners):
+            yield "all tombstones were taken away"
 
     def _touched(self, paths: frozenset[str]) -> bool:
         return any(winner.removed & paths for winner in self.winners)

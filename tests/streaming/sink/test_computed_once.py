@@ -355,7 +355,7 @@ def of_records(folder: Path, dead: Sink) -> BatchFunction:
     return apply
 
 
-@pytest.mark.parametrize("way", [by_name, *full((of_records, plain))])
+@pytest.mark.parametrize("way", [by_name, *full((of_records,), (plain,))])
 @pytest.mark.parametrize("loses_blocks", [True, *full((False,))])
 def test_rows_that_are_lost_are_not_computed_again(
     spark: SparkSession,
