@@ -104,7 +104,7 @@ def test_a_new_column_whose_rows_differ_needs_a_type(
     Table.create(str(path), pa.schema([("n", pa.int64())]))
     refused(stream, Sink(str(path), schema_evolution=True), tmp_path / "cp", SchemaMismatchError)
     with pytest.raises(Exception, match=message):
-        spark.range(1).selectExpr("id n", column).write.format("tidelog").save(str(tmp_path / "other"))
+        spark.range(1).selectExpr("id n", column).write.format("tidelog").mode("append").save(str(tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
 
