@@ -6,7 +6,6 @@ Names of records are taken as they are spelled. A table does not tell apart name
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pyspark.sql.types import StructType
@@ -34,21 +33,15 @@ class PlaceError(MisfitError):
         self.is_of_rename = is_of_rename
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
     """Which names the columns of records have in rows with these columns."""
 
-    rename: Rename
-    columns: Iterable[str]
-    _known: Mapping[str, str] = field(init=False)
-    _renamed: Mapping[str, str] = field(init=False)
-    _spelled: Mapping[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        renamed = {name.lower(): source for source, name in self.rename.items() if name is not None}
-        object.__setattr__(self, "_known", {name.lower(): name for name in self.columns})
-        object.__setattr__(self, "_renamed", renamed)
-        object.__setattr__(self, "_spelled", {source.lower(): source for source in renamed.values()})
+    def __init__(self, rename: Rename, columns: Iterable[str]) -> None:
+        self.rename = rename
+        self.columns = tuple(columns)
+        self._known = {name.lower(): name for name in self.columns}
+        self._renamed = {name.lower(): source for source, name in rename.items() if name is not None}
+        self._spelled = {source.lower(): source for source in self._renamed.values()}
 
     def placed(self, sources: Iterable[str]) -> dict[str, str]:
         """The names in the rows of all columns of a record but those that are left out. Raises PlaceError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -317,9 +318,8 @@ class _Merge:
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
         expressions = ExpressionText(lambda node: self._sided(node, prefix), self._computed)
         computed: list[Any] = []
-        has_source = True
 
-        def text(node: Any, field: Any = None) -> str:
+        def text(node: Any, field: Any = None, *, has_source: bool = True) -> str:
             try:
                 return expressions.text(node) if field is None else expressions.new_value(node, type_name(field))
             except PredicateError:
@@ -329,20 +329,19 @@ class _Merge:
             computed.append(node)
             return f"source.{prefix}{len(self._source) + len(computed) - 1}"
 
-        def rules(actions: Any, *, has_row: bool = True) -> list[Rule]:
-            nonlocal has_source
+        def rules(actions: Any, *, has_source: bool = True) -> list[Rule]:
             found: list[Rule] = []
-            has_source = has_row
+            of_action = partial(text, has_source=has_source)
             for action in each(actions):
-                where = text(action.condition().get()) if action.condition().isDefined() else None
+                where = of_action(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
-                found.append((where, "delete" if gone else _values(self._spark, action.assignments(), text)))
+                found.append((where, "delete" if gone else _values(self._spark, action.assignments(), of_action)))
             return found
 
         given = merge_rules(
             rules(self._plan.matchedActions()),
             rules(self._plan.notMatchedActions()),
-            rules(self._plan.notMatchedBySourceActions(), has_row=False),
+            rules(self._plan.notMatchedBySourceActions(), has_source=False),
             REAL_SYSTEM.now_ms,
         )
         given = replace(given, reads_all=self._reads_target())
