@@ -212,12 +212,14 @@ class _References:
     def __init__(self, store: Store, selection: Selection) -> None:
         self._store = store
         self._selected = selection.row_schema, selection.where, selection.schema.names
+        self._apart: str | None = None
 
     def __call__(self, batch: DataFrame) -> frames.PlannedBatch:
         session = batch.sparkSession
         query_id = None if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID)
-        if query_id is not None:
+        if query_id is not None and query_id != self._apart:
             require_apart(self._store.url, str(java_query(session, query_id).resolvedCheckpointRoot()))
+            self._apart = query_id
         found = feed_references.referenced(batch)
         return frames.PlannedBatch(found.changes, found.end, self._store, Selection(*self._selected))
 
