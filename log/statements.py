@@ -246,7 +246,8 @@ class Statements(TableReader):
 
         Also replaces what other writers committed to the same scope meanwhile. Whole partitions are replaced without
         reading them. With a predicate over other columns it deletes the matching rows as `delete` does, and adds the
-        new ones in the same commit. With `where` it runs again after a conflict, as `delete` does.
+        new ones in the same commit. With `where` it runs again after a conflict, as `delete` does. Replacing the whole
+        table also forgets which rows were deleted, as `truncate` does.
 
         Args:
             data: As for `insert`. All of its rows must match `where`.

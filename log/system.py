@@ -65,7 +65,7 @@ MAX_WAITING = 100
 
 
 class _Background:
-    """The thread of a process for work that nobody waits for. It ends when nothing is left, and begins anew."""
+    """One thread for work that nobody waits for. It ends when there is no work left; new work starts another one."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -98,8 +98,8 @@ class _Background:
                 work = self._waiting.popleft()
             try:
                 work()
-            except Exception:
-                logging.getLogger("tidelog").exception("work in the background failed")
+            except Exception:  # noqa: BLE001 - it is logged, and the thread goes on with other work
+                logger(__name__).exception("work in the background failed")
 
     def finish(self) -> None:
         """Wait for what is left, for AT_EXIT_S at most."""
@@ -108,7 +108,7 @@ class _Background:
             thread.join(AT_EXIT_S)
 
     def forked(self) -> None:
-        """Begin anew in a child: no thread goes on there, and the lock may have been held. The hook at exit stays."""
+        """Reset in a forked child: the thread is not there, and the lock may be held. The exit hook stays."""
         self._lock = Lock()
         self._waiting = deque()
         self._thread = None

@@ -261,7 +261,7 @@ class PostgresSink:
             lines = self._net(frame, gone_name).select(
                 _line([*written, F.col(quoted(gone_name)).cast("string")]).alias(_LINE)
             )
-            # Each partition is fetched by a job of its own.
+            # The driver fetches each partition with a separate job.
             copy_in = _sql("COPY {} ({}, {}) FROM STDIN").format(batch, columns, gone)
             with computed_once(lines) as kept, cursor.copy(copy_in) as copy:
                 for piece in _pieces(row[0] for row in kept.toLocalIterator(prefetchPartitions=True)):

@@ -101,8 +101,8 @@ def _columns_in_vain(footer: pq.FileMetaData) -> frozenset[str]:
 def _is_in_vain(column: pq.ColumnChunkMetaData) -> bool:
     """Whether data pages have another encoding than that of a dictionary, although there are many values.
 
-    The dictionary itself is PLAIN if its data pages are RLE_DICTIONARY, as with `parquet.writer.version=v2`. So are
-    fractions that have given their dictionary up, which cannot be told apart then: they keep trying.
+    With `parquet.writer.version=v2` the dictionary's own page is PLAIN. So are the pages of floating numbers whose
+    dictionary was given up, and the two look the same: such columns keep their dictionary.
     """
     found = column.statistics
     if found is None or not found.has_null_count or column.num_values - found.null_count < _TELLING_VALUES:

@@ -82,7 +82,7 @@ class Sink:
             columns besides `_order` a new table has these. `capture.sink` sets it, and what goes with it.
         append_complete: Append only: whether to append each batch of a query with `outputMode("complete")`, which has
             all rows of its result again. By default that is a ConfigurationError. Pass True if your function leaves
-            only new rows in the batch, or if the table is to have every result, with a column that tells them apart.
+            only new rows in the batch, or if the table should keep every result and a column says which is which.
 
     Attributes:
         last: The BatchReport of the newest batch that succeeded; None before the first.

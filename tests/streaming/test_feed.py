@@ -320,7 +320,7 @@ def test_a_table_in_memory_is_refused(spark: SparkSession) -> None:
     "way",
     [
         "feed",
-        pytest.param("format", marks=JVM_SOURCE),  # a Python source is not told of the checkpoint
+        pytest.param("format", marks=JVM_SOURCE),  # Spark does not tell a Python source where the checkpoint is
     ],
 )
 def test_a_checkpoint_in_the_folder_of_the_source_is_refused(spark: SparkSession, tmp_path: Path, way: str) -> None:

@@ -114,7 +114,7 @@ def test_a_table_of_postgresql_follows(spark: SparkSession, followed: Followed) 
 
 @pytest.mark.full
 def test_the_changes_of_a_batch_are_computed_once(spark: SparkSession, followed: Followed) -> None:
-    """Each partition comes to the driver by a job of its own."""
+    """The driver fetches each partition with a separate job."""
     calls = spark.sparkContext.accumulator(0)
 
     def counted(name: str) -> str:
