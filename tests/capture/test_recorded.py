@@ -231,6 +231,7 @@ def test_columns_that_the_database_widened(spark: SparkSession, tmp_path: Path, 
     assert sum("delta.typeChanges" in field["metadata"] for field in fields) == (3 if batches > 1 else 0)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     copy = follow(spark, tmp_path, "precise", "keys", batches=2, copies=2)
     require_equal("precise", "keys", copy)

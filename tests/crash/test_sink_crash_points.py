@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +29,7 @@ import pytest
 
 from tests.crash.sink_program import CLASSIC, CONNECT
 from tests.crash.sink_scenarios import (
+    AFTER_COMMIT,
     BEFORE_COMMIT,
     BETWEEN_FILES,
     COMMITTED,
@@ -61,20 +62,27 @@ from tidelog.log.storage.local import LocalStore
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 TIMEOUT_S = 500
-BATCHES = len(POINTS) + 1
 WORKERS = "workers"
-# For each way to run and kill, the scenarios of `make test`, and all.
-WAYS = {
-    CLASSIC: (GROUPS["main"], SCENARIOS),
-    WORKERS: ((), GROUPS[WORKERS]),
-    CONNECT: ((), SCENARIOS),
-}
-RUNS = [(way, scenario) for way, (_, scenarios) in WAYS.items() for scenario in scenarios]
+# As CLASSIC at fewer points.
+SHORT = "short"
+# The scenarios of each way to run and kill.
+WAYS = {SHORT: GROUPS["main"], CLASSIC: SCENARIOS, WORKERS: GROUPS[WORKERS], CONNECT: SCENARIOS}
+LANES = {CLASSIC: [pytest.mark.full], WORKERS: [pytest.mark.nightly], CONNECT: [pytest.mark.nightly]}
+RUNS = [(way, scenario) for way, scenarios in WAYS.items() for scenario in scenarios]
 TABLES = [
     (way, scenario, table) for way, scenario in RUNS for table in dict.fromkeys(call.table for call in scenario.calls)
 ]
 
 Rows = list[tuple[int, int, str]]
+
+
+def points_of(way: str) -> tuple[str, ...]:
+    """Where the processes of a way are killed. Each of them has a batch, and one more runs to the end."""
+    return (BETWEEN_FILES, BEFORE_COMMIT, AFTER_COMMIT) if way == SHORT else POINTS
+
+
+def batches_of(way: str) -> int:
+    return len(points_of(way)) + 1
 
 
 @dataclass(frozen=True)
@@ -99,9 +107,9 @@ def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str],
     def results(way: str, group: str) -> CrashResults:
         base = tmp_path_factory.mktemp("points")
         if way != WORKERS:
-            return _run_all(way, group, base)
+            return _run_all(CLASSIC if way == SHORT else way, group, base, points_of(way))
         with server(base / "server") as url:
-            return _run_all(url, group, base)
+            return _run_all(url, group, base, points_of(way))
 
     return cache(results)
 
@@ -111,19 +119,19 @@ def results(results_of: Callable[[str, str], CrashResults], way: str, scenario: 
     return results_of(way, WORKERS if way == WORKERS else group_of(scenario))
 
 
-def _run_all(way: str, group: str, base: Path) -> CrashResults:
+def _run_all(way: str, group: str, base: Path, points: Sequence[str]) -> CrashResults:
     tables = [call.table for scenario in GROUPS[group] for call in scenario.calls]
     source = Input(base / "input")
     rows: dict[tuple[str, str], Rows] = {}
     unnamed: dict[tuple[str, str], frozenset[str]] = {}
-    for batch, point in enumerate(POINTS):
+    for batch, point in enumerate(points):
         source.put_table(pa.Table.from_pylist(batch_rows(batch), schema=SCHEMA))
         run(way, group, base, batch, point, -signal.SIGKILL)
         for table in tables:
             path = folder_of(base, "tables", table)
             rows[table, point] = rows_in(path)
             unnamed[table, point] = unnamed_files(path)
-    source.put_table(pa.Table.from_pylist(batch_rows(BATCHES - 1), schema=SCHEMA))
+    source.put_table(pa.Table.from_pylist(batch_rows(len(points)), schema=SCHEMA))
     run(way, group, base, -1, "", 0)
     return CrashResults(base, rows, unnamed)
 
@@ -180,43 +188,44 @@ def indexed_files(table: Table) -> list[list[str]]:
     return [] if key is None else [run.paths.to_pylist() for run in open_runs(table.store, key)]
 
 
-def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
-    main, _ = WAYS[way]
-    if scenario in main:
-        return []
-    return [pytest.mark.full if way == CLASSIC else pytest.mark.nightly]
-
-
 each_table = pytest.mark.parametrize(
     ("way", "scenario", "table"),
     [
-        pytest.param(way, scenario, table, id=f"{way}-{table}", marks=_marks(way, scenario))
+        pytest.param(way, scenario, table, id=f"{way}-{table}", marks=LANES.get(way, ()))
         for way, scenario, table in TABLES
     ],
 )
 
 
-@each_table
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("way", "scenario", "table", "point"),
+    [
+        pytest.param(way, scenario, table, point, id=f"{way}-{table}-{point}", marks=LANES.get(way, ()))
+        for way, scenario, table in TABLES
+        for point in points_of(way)
+    ],
+)
 def test_a_kill_leaves_the_whole_batch_or_nothing_of_it(
-    results: CrashResults, scenario: Scenario, table: str, point: str
+    results: CrashResults, way: str, scenario: Scenario, table: str, point: str
 ) -> None:
-    batch = POINTS.index(point)
+    batch = points_of(way).index(point)
     calls = calls_on(scenario, table, batch + (point in COMMITTED), complete=point in COMMITTED)
     assert results.rows[table, point] == expected(calls)
 
 
 @each_table
 def test_finally_each_table_has_the_rows_of_a_run_without_kills(
-    results: CrashResults, scenario: Scenario, table: str
+    results: CrashResults, way: str, scenario: Scenario, table: str
 ) -> None:
-    assert rows_in(results.path(table)) == expected(calls_on(scenario, table, BATCHES, complete=True))
+    assert rows_in(results.path(table)) == expected(calls_on(scenario, table, batches_of(way), complete=True))
 
 
 @each_table
-def test_each_batch_is_one_commit_in_a_log_without_gaps(results: CrashResults, scenario: Scenario, table: str) -> None:
+def test_each_batch_is_one_commit_in_a_log_without_gaps(
+    results: CrashResults, way: str, scenario: Scenario, table: str
+) -> None:
     log = results.path(table) / "_delta_log"
-    calls = calls_on(scenario, table, BATCHES, complete=True)
+    calls = calls_on(scenario, table, batches_of(way), complete=True)
     commits = sorted(log.glob("*.json"))
     assert [file.name for file in commits] == [f"{version:020d}.json" for version in range(len(calls) + 1)]
     records, entries = [], []
@@ -232,21 +241,21 @@ def test_each_batch_is_one_commit_in_a_log_without_gaps(results: CrashResults, s
 
 
 @each_table
-def test_the_commits_alone_have_the_same_rows(results: CrashResults, scenario: Scenario, table: str) -> None:
+def test_the_commits_alone_have_the_same_rows(results: CrashResults, way: str, scenario: Scenario, table: str) -> None:
     """Without checksums and checkpoints, which a killed process can leave incomplete."""
     path = results.path(table)
     for hint in [*(path / "_delta_log").glob("*.crc"), *(path / "_delta_log").glob("*checkpoint*")]:
         hint.unlink()
-    assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
+    assert rows_in(path) == expected(calls_on(scenario, table, batches_of(way), complete=True))
 
 
 @pytest.mark.parametrize(
     ("way", "scenario"),
-    [pytest.param(way, scenario, id=f"{way}-{scenario.name}", marks=_marks(way, scenario)) for way, scenario in RUNS],
+    [pytest.param(way, scenario, id=f"{way}-{scenario.name}", marks=LANES.get(way, ())) for way, scenario in RUNS],
 )
-def test_spark_has_recorded_each_batch(results: CrashResults, scenario: Scenario) -> None:
+def test_spark_has_recorded_each_batch(results: CrashResults, way: str, scenario: Scenario) -> None:
     commits = folder_of(results.base, "checkpoints", scenario.name) / "commits"
-    assert sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit()) == list(range(BATCHES))
+    assert sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit()) == list(range(batches_of(way)))
 
 
 @each_table
@@ -258,14 +267,14 @@ def test_vacuum_deletes_the_files_that_no_commit_refers_to(
         # At these points files were written that no commit refers to, so the kills came where they should.
         for point in (BETWEEN_FILES, BEFORE_COMMIT):
             assert results.unnamed[table, point]
-    if scenario.blocks_task and way == CLASSIC:
+    if scenario.blocks_task and way in {SHORT, CLASSIC}:
         assert any("/_temporary/" in name for name in results.unnamed[table, BETWEEN_FILES])
     opened = Table.open(str(path))
     opened.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
     newest = opened.history(1)[0].timestamp
     wait_until(lambda: datetime.now(UTC) > newest, "the newest commit is in the past")
     vacuum(opened, older_than=timedelta(0))
-    assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
+    assert rows_in(path) == expected(calls_on(scenario, table, batches_of(way), complete=True))
     assert not unnamed_files(path)
     live = set(opened.refresh().at().files()["path"].to_pylist())
     assert all(live.intersection(run) for run in indexed_files(opened)), "runs of files that are not live are gone"

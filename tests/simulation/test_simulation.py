@@ -24,7 +24,8 @@ NIGHTLY_SEEDS = 100_000
 # So many tests share the seeds, each of which takes a few seconds. The lanes run so many of them.
 _CHUNKS = 40
 _FAST_CHUNKS = 4
-_MAIN_CHUNKS = 8
+_MAIN_CHUNKS = 6
+_FULL_CHUNKS = 8
 _WITHIN_SEEDS = 300
 
 
@@ -38,8 +39,12 @@ def require_nothing_wrong(found: Run) -> None:
         *range(_FAST_CHUNKS),
         *(pytest.param(chunk, marks=pytest.mark.simulation) for chunk in range(_FAST_CHUNKS, _MAIN_CHUNKS)),
         *(
+            pytest.param(chunk, marks=[pytest.mark.simulation, pytest.mark.full])
+            for chunk in range(_MAIN_CHUNKS, _FULL_CHUNKS)
+        ),
+        *(
             pytest.param(chunk, marks=[pytest.mark.simulation, pytest.mark.nightly])
-            for chunk in range(_MAIN_CHUNKS, _CHUNKS)
+            for chunk in range(_FULL_CHUNKS, _CHUNKS)
         ),
     ],
 )

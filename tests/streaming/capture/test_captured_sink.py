@@ -140,6 +140,7 @@ def test_a_table_can_keep_the_transaction(spark: SparkSession, topic: Topic, tmp
     assert Table.open(str(tmp_path / "table")).partition_by == ("name",)
 
 
+@pytest.mark.full
 def test_columns_that_appear_follow_schema_evolution(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     sink = sink_of(tmp_path, schema_evolution=True)
 
@@ -178,6 +179,7 @@ def widened(tmp_path: Path) -> list[Any]:
 BIG = 3_000_000_000
 
 
+@pytest.mark.full
 def test_columns_of_the_database_that_are_widened(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """Also the key, whose deletions are remembered in the narrow type, and in one batch with records of both types."""
     sink = sink_of(tmp_path, schema_evolution=True, properties=WIDENING)
@@ -287,6 +289,7 @@ def test_other_rows_are_refused(spark: SparkSession, topic: Topic, tmp_path: Pat
         Sink(str(tmp_path / "table"), captured=[])
 
 
+@pytest.mark.full
 def test_a_left_out_value_beside_a_variant_is_a_dead_letter(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     created = envelope("c", row(1, "one", "[1]"), lsn=5)
     left_out = envelope("u", row(1, PLACEHOLDER, "{}"), lsn=6)
@@ -303,6 +306,7 @@ def test_a_left_out_value_beside_a_variant_is_a_dead_letter(spark: SparkSession,
     assert "the column note" in error.message
 
 
+@pytest.mark.full
 def test_a_truncate_beside_a_value_that_was_left_out(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """What the truncate deletes of the batch itself does not come back with a record that is sent again."""
     created = envelope("c", row(1, "old"), lsn=10)
@@ -315,6 +319,7 @@ def test_a_truncate_beside_a_value_that_was_left_out(spark: SparkSession, topic:
     assert contents(tmp_path) == [(2, "zwei", "x")]
 
 
+@pytest.mark.full
 def test_a_truncate_whose_order_is_any_text(spark: SparkSession, tmp_path: Path) -> None:
     source = Input(tmp_path / "input")
     source.put_table(pa.table({"id": [1, 2], "op": ["c", "c"], "at": ["a'1", "c\\'"]}))

@@ -112,6 +112,7 @@ def test_two_databases(spark: SparkSession, topic: Topic, tmp_path: Path) -> Non
         assert contents(tmp_path, order) == [(1, winner, None), (2, "b", None)]
 
 
+@pytest.mark.full
 def test_a_new_epoch_wins(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     sink = sink_of(tmp_path)
     topic.put(envelope("c", row(1, "one"), lsn=900))

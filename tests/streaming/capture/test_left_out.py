@@ -81,6 +81,7 @@ def test_a_source_can_send_a_new_key_again(spark: SparkSession, topic: Topic, tm
     assert contents(tmp_path, "dead") == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gone", [[], pytest.param([2], marks=pytest.mark.full)])
 def test_a_row_of_the_same_time_can_be_another_one(
     spark: SparkSession, topic: Topic, tmp_path: Path, gone: list[int]
@@ -237,6 +238,7 @@ def test_a_row_that_is_deleted_before_a_restart_makes_a_dead_letter(
     assert [number for number, *_ in contents(tmp_path, "dead")] == expected
 
 
+@pytest.mark.full
 def test_without_dead_letters_a_row_that_is_deleted_meanwhile_is_an_error(
     spark: SparkSession, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

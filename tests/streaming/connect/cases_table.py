@@ -40,6 +40,7 @@ def test_row_changes_are_those_of_the_table(connect: SparkSession, twins: Twins)
     )
 
 
+@pytest.mark.full
 def test_errors_keep_their_types(connect: SparkSession, twins: Twins) -> None:
     with pytest.raises(PredicateError):
         twins.spark.delete("nothing = 1")
@@ -76,6 +77,7 @@ def test_a_lookup(connect: SparkSession, tmp_path: Path) -> None:
     assert sorted(tuple(row) for row in found.collect()) == [(3, "c", 30), (9, "i", None)]
 
 
+@pytest.mark.full
 def test_a_compaction_by_the_executors(connect: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("part", pa.string()), ("x", pa.int64())])
     made = Table.create(str(tmp_path / "made"), schema, partition_by=["part"], properties=AT_ONCE)

@@ -139,7 +139,7 @@ def test_filters_leave_out_files(
         spark.conf.unset("spark.sql.datetime.java8API.enabled")
 
 
-@pytest.mark.parametrize("count", [2, 60, 150])
+@pytest.mark.parametrize("count", [2, 60, pytest.param(150, marks=pytest.mark.full)])
 def test_a_long_chain_of_conditions(spark: SparkSession, every: Table, count: int) -> None:
     """One that is longer than a predicate may be is left to Spark."""
     frame = read(spark, every.path)
@@ -222,6 +222,7 @@ def test_a_restart_does_not_need_what_its_last_batch_has_read(
     assert drain_feed(spark, table.path, tmp_path / "cp", changes="cdc", columns=ONLY_N) == [[(2,)]]
 
 
+@pytest.mark.full
 def test_a_query_of_the_python_source_goes_on(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """And back: the checkpoints of both are the same."""
 

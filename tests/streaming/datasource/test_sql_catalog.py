@@ -325,7 +325,7 @@ def beside_a_write(action: Callable[[], object]) -> Iterator[None]:
     ("statement", "source"),
     [
         ("CREATE OR REPLACE TABLE {0} AS", "{0}"),
-        ("INSERT OVERWRITE {0}", "rows_of_it"),
+        pytest.param("INSERT OVERWRITE {0}", "rows_of_it", marks=pytest.mark.full),
         pytest.param("INSERT OVERWRITE {0}", "(SELECT * FROM {0} WHERE n < 9)", marks=pytest.mark.full),
     ],
 )
@@ -365,6 +365,7 @@ def test_a_new_table_that_somebody_else_has_filled_stays(spark: SparkSession, tm
         Table.open(path)
 
 
+@pytest.mark.full
 def test_replaced_columns_are_compared_without_what_a_query_does_not_say(spark: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/strict"
     element = pa.field("element", pa.int32(), nullable=False)
@@ -432,7 +433,7 @@ def texts(spark: SparkSession) -> SparkSession:
     return spark.newSession()
 
 
-@pytest.mark.parametrize("by_text", [True, False])
+@pytest.mark.parametrize("by_text", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_update_and_delete(spark: SparkSession, texts: SparkSession, table: Table, *, by_text: bool) -> None:
     session = texts if by_text else spark
     name = f"tidelog.`{table.path}`"

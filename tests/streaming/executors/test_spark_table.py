@@ -165,7 +165,7 @@ def test_times_of_partial_rows_do_not_depend_on_the_session(spark: SparkSession,
     assert row == {"k": 1, "at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "v": 1}
 
 
-@pytest.mark.parametrize("kind", lanes.full_but(["vectors", "copies"], KINDS))
+@pytest.mark.parametrize("kind", lanes.full_but(["vectors"], KINDS))
 def test_upserts_by_an_index(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     """The first files have no run of the index, those of the upserts have one."""
     made = filled(tmp_path, kind)

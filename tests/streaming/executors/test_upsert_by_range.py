@@ -71,6 +71,7 @@ def test_upserts(twins: Twins, spark: SparkSession) -> None:
     assert left_over(twins.other) == []
 
 
+@pytest.mark.full
 def test_upserts_with_an_order(twins: Twins, spark: SparkSession) -> None:
     check_upserts_with_an_order(twins, spark)
     # One file for each commit that deleted something, as in one process.
@@ -122,6 +123,7 @@ def test_upserts_by_an_index(kind: str, spark: SparkSession, tmp_path: Path) -> 
         twins.check(methodcaller("upsert", data, delete_where=delete_where), on_spark)
 
 
+@pytest.mark.full
 def test_several_rows_of_a_key_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """They come in one piece, whatever the size of the pieces is."""
     made = filled(tmp_path, "vectors")

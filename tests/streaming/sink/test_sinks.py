@@ -175,6 +175,7 @@ def test_a_batch_that_was_parked_and_is_run_again_is_not_applied_twice(spark: Sp
     assert (topics.numbers("a"), topics.numbers("b"), topics.parked()) == ([1, 2], [1, 2], [])
 
 
+@pytest.mark.full
 def test_a_batch_that_runs_again_can_be_refused_by_further_tables(spark: SparkSession, topics: Topics) -> None:
     """The batch was parked for one table when the process was killed. Now others refuse it, which have its rows."""
 
@@ -391,6 +392,7 @@ def test_a_column_with_a_name_of_parked_records_is_refused(spark: SparkSession, 
     refused(stream, topics.sinks(), topics.folder / "cp", SchemaMismatchError)
 
 
+@pytest.mark.full
 def test_if_records_cannot_be_parked_the_stream_stops_and_the_batch_runs_again(
     spark: SparkSession, topics: Topics
 ) -> None:
@@ -452,6 +454,7 @@ def test_two_sources_of_one_topic_count_as_far_as_both_have_come(tmp_path: Path,
     assert not wait_for(str(tmp_path), offsets={"orders": {0: 11}}, timeout_s=0)
 
 
+@pytest.mark.full
 def test_the_stream_does_not_wait_for_all_that_is_parked(spark: SparkSession, topics: Topics) -> None:
     class Slow(System):
         seconds = 0.0
