@@ -5,6 +5,7 @@ A sample of the first rows decides, for each column by itself (`Layout.of`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -69,6 +70,11 @@ _SAMPLED_ROWS = 2**16
 # Integers as their steps, packed in blocks and in parts of these (Parquet, "Delta Encoding"). Spark reads it since 3.3.
 STEPS = "DELTA_BINARY_PACKED"
 _STEPS_BLOCK, _STEPS_PART = 128, 32
+# Rows of text with codes that are written at once, as the bits of their widest column: 131,072 of 64 bits.
+_BATCH_BITS = 2**23
+_CODE_BITS = 64
+# Newer releases of Arrow have it.
+_HAS_PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
 # Bits per value beside the packed ones: of each block the least step, and of each part the width.
 _STEPS_OVERHEAD = 1.0
 
@@ -168,8 +174,23 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "write_statistics": [*_bounded_columns(schema)],
         "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
         "column_encoding": dict(layout.encodings) or None,
+        **_rows_at_once(schema),
     }
     return pq.ParquetWriter(file, schema, **options)
+
+
+def _rows_at_once(schema: pa.Schema) -> dict[str, int]:
+    """How many rows Arrow writes at once, if that is not for Arrow to say.
+
+    Arrow compares the whole dictionary of text with codes with the one before for each 1,024 rows and each page, which
+    takes longer than to write the codes. A page has such a batch of rows at least, so a column of unknown width beside
+    the codes leaves both to Arrow.
+    """
+    plain = [field.type for field in schema if not pt.is_dictionary(field.type)]
+    if len(plain) == len(schema) or not all(pt.is_primitive(kind) for kind in plain):
+        return {}
+    rows = _BATCH_BITS // max([kind.bit_width for kind in plain], default=_CODE_BITS)
+    return {"write_batch_size": rows} | ({"max_rows_per_page": rows} if _HAS_PAGE_ROWS else {})
 
 
 @lru_cache
