@@ -12,6 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.compaction_daemon.support import z85
 from tests.log.cleanup.support import DAY, HOUR, compacted, live_files_at, paths, put, put_at, put_stored_vector
@@ -28,6 +30,7 @@ from tests.log.support import (
     remove,
     reopen,
 )
+from tests.randomness import EXAMPLES
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
@@ -277,3 +280,29 @@ def test_a_streaming_checkpoint_is_left_and_reported(
     assert set(inside) <= {path for path, _ in table.store.walk()}
     assert report.to_dict()["checkpoints"] == [folder or "."]
     assert vacuum(table).files == ()
+
+
+# The folders that are drawn, and what is in them. Any two of the first three make a streaming checkpoint of a folder.
+_FOLDERS = ["", "cp", "cp/inner", "a/b=1/cp", "cp2"]
+_TELLING = {"metadata": "metadata", "offsets": "offsets/10", "commits": "commits/9"}
+_PARTS = {**_TELLING, "sources": "sources/0/0", "state": "state/0/1/left/2.delta", "rows": "part-1.parquet"}
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(st.dictionaries(st.sampled_from(_FOLDERS), st.sets(st.sampled_from(list(_PARTS)), min_size=1)))
+def test_of_any_folders_the_streaming_checkpoints_are_left(found: dict[str, set[str]]) -> None:
+    clock = Clock()
+    table = compacted(clock)
+    checkpoints = {folder for folder, parts in found.items() if len(parts & _TELLING.keys()) > 1}
+    left, others = set[str](), set[str]()
+    for folder, parts in found.items():
+        for part in parts:
+            path = put(table, clock, f"{folder}/{_PARTS[part]}".lstrip("/"), days_ago=18)
+            is_inside = any(path.startswith(f"{outer}/") for outer in checkpoints - {""})
+            is_of_table = "" in checkpoints and folder == "" and part != "rows"
+            (left if is_inside or is_of_table else others).add(path)
+    report = vacuum(table)
+    assert report.checkpoints == tuple(sorted(folder or "." for folder in checkpoints))
+    assert {path for path in report.files if path in left | others} == others
+    assert left <= paths(table.store)
+    assert read_numbers(reopen(table)) == [1, 2, 3]

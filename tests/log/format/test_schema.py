@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.log.strategies import SCHEMAS
 from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
+from tests.randomness import EXAMPLES
 from tidelog.log import Table
 from tidelog.log.errors import CorruptLogError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.log.format.schema import (
@@ -229,6 +231,23 @@ def test_a_partition_column_that_is_none_is_a_corrupt_log(names: list[str], faul
             use()
     with pytest.raises(CorruptLogError, match=fault):
         table.delete("id = 1")
+
+
+@settings(max_examples=EXAMPLES // 2)
+@given(SCHEMAS, st.data())
+def test_a_table_is_partitioned_by_distinct_plain_columns_or_refused(schema: pa.Schema, data: st.DataObject) -> None:
+    near = [name for known in schema.names for name in (known, known, known.swapcase(), f"{known}.x")]
+    names = data.draw(st.lists(st.sampled_from(near), min_size=1, max_size=3))
+    plain = {field.name for field in schema if not pa.types.is_nested(field.type)}
+    store = memory_store()
+    put_commit(store, 0, PROTOCOL, metadata(schema, partition_columns=tuple(names)))
+    table = Table(store, load(store))
+    if set(names) <= plain and len(set(names)) == len(names):
+        assert table.schema.names == schema.names
+        assert table.partition_by == tuple(names)
+        return
+    with pytest.raises(CorruptLogError, match="the table's metadata partitions it by"):
+        table.scan().to_arrow()
 
 
 NTZ = pa.timestamp("us")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.log.support import memory_store, new_table
+from tests.randomness import EXAMPLES
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.read.commit_changes import CHANGE_MODES
+from tidelog.log.read.commit_changes import CHANGE_MODES, Mode
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 OWN = ["_change_type", "_commit_version", "_commit_timestamp"]
@@ -58,3 +61,30 @@ def test_a_deleted_row_does_not_look_like_a_live_one(table: Table) -> None:
     table.delete("k = 2")
     (row,) = table.changes(after=before, columns=["k"]).to_arrow().to_pylist()
     assert (row["k"], row["_change_type"]) == (2, "delete")
+
+
+@pytest.fixture(scope="module")
+def changed() -> Table:
+    table = new_table(memory_store(), SCHEMA, properties={"tidelog.primaryKey": "k"})
+    table.insert([{"k": number, "v": number % 3} for number in range(6)])
+    table.update("k = 1", {"v": "v + 10"})
+    table.delete("k > 3")
+    table.insert([{"k": 9, "v": None}])
+    return table
+
+
+@settings(max_examples=EXAMPLES // 2)
+@given(st.data(), st.sampled_from(CHANGE_MODES))
+def test_any_columns_are_those_of_the_whole_changes(changed: Table, data: st.DataObject, mode: Mode) -> None:
+    after = changed.version - 1 if mode == "append" else 0  # the newest commit only inserts
+    whole = changed.changes(after=after, mode=mode).to_arrow()
+    own = [name for name in whole.column_names if name in OWN]
+    named = data.draw(st.lists(st.sampled_from(whole.column_names), unique=True))
+    without = data.draw(st.lists(st.sampled_from(OWN), unique=True))
+    without = [name for name in without if name not in named]
+    columns = data.draw(st.permutations([*named, *(f"-{name}" for name in without)]))
+    chosen = [name for name in columns if name in named] or (SCHEMA.names if without else [])
+    expected = [*chosen, *(name for name in own if name not in chosen and name not in without)]
+    found = changed.changes(after=after, mode=mode, columns=columns).to_arrow()
+    assert found.column_names == expected
+    assert found.to_pylist() == whole.select(expected).to_pylist()

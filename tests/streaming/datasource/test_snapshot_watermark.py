@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
+from tests.randomness import seed
 from tests.streaming.support import JVM_SOURCE, drain, feed
 from tidelog.log import Table
 from tidelog.streaming import Sink
@@ -43,6 +45,29 @@ def test_no_row_is_dropped_as_late(
     # Without a watermark, parts lose nothing.
     drain(feed(spark, events.path, initialSnapshot="true", **options), sink, tmp_path / "other")
     assert Table.open(str(tmp_path / "days")).scan().count() == len(DAYS)
+
+
+@pytest.mark.nightly
+def test_no_row_of_any_snapshot_is_dropped_as_late(spark: SparkSession, tmp_path: Path) -> None:
+    """A query with a watermark has all rows of the snapshot, or it is refused because it would read it in parts."""
+    draw = random.Random(seed())
+    for number in range(6):
+        days = draw.sample(range(1, 300), draw.randint(2, 4))
+        events = Table.create(str(tmp_path / f"events {number}"), pa.schema([("at", pa.timestamp("us", "UTC"))]))
+        for day in days:
+            events.insert([{"at": START + dt.timedelta(days=day - 1)}])
+        files = draw.randint(1, len(days) + 1) if number % 3 else None
+        options = {} if files is None else {"maxFilesPerTrigger": files}
+        stream = feed(spark, events.path, initialSnapshot="true", **options).withWatermark("at", "1 hour")
+        found = stream.dropDuplicates(["at"]).select(F.dayofyear("at").alias("day"))
+        path, checkpoint = tmp_path / f"days {number}", tmp_path / f"cp {number}"
+        if files is not None and files < len(days):
+            with pytest.raises(StreamingQueryException, match="the query has a watermark"):
+                drain(found, Sink(str(path)), checkpoint)
+            assert not path.exists()
+        else:
+            drain(found, Sink(str(path)), checkpoint)
+            assert sorted(Table.open(str(path)).scan().to_arrow()["day"].to_pylist()) == sorted(days), (days, files)
 
 
 def test_a_watermark_in_another_part_of_the_query_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:

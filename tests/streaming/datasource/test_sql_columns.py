@@ -234,6 +234,25 @@ def test_a_partition_column_stays_where_it_is(spark: SparkSession, tmp_path: Pat
     assert made.refresh().scan(where="day > 1").to_arrow().to_pylist() == [{"day": 20260101, "hits": 7}]
 
 
+@pytest.mark.nightly
+def test_any_partition_columns_stay_where_they_are(spark: SparkSession, name: str) -> None:
+    draw = random.Random(seed())
+    for _ in range(10):
+        columns = draw.sample("abcdef", draw.randint(2, 6))
+        parted = draw.sample(columns, draw.randint(1, len(columns) - 1))
+        values = {column: draw.randint(0, 99) for column in columns}
+        given = ", ".join(f"{values[column]} AS {column}" for column in columns)
+        typed = ", ".join(f"{column} INT" for column in columns)
+        create = f"CREATE TABLE moved {{}} USING tidelog PARTITIONED BY ({', '.join(parted)}) {{}}"
+        for statement in (create.format(f"({typed})", ""), create.format("", f"AS SELECT {given} WHERE false")):
+            spark.sql(statement)
+            spark.sql(f"INSERT INTO moved VALUES ({', '.join(str(value) for value in values.values())})")
+            assert spark.table(name).columns == columns, statement
+            for column, value in values.items():
+                assert rows(spark, f"SELECT {column} FROM moved") == [(value,)], (statement, column)
+            spark.sql("DROP TABLE moved")
+
+
 @pytest.mark.full
 def test_save_as_table_has_partition_columns_last_and_goes_by_names(spark: SparkSession, name: str) -> None:
     """As with Spark's own formats, so that a job that runs each day can make the table, and append to it."""
