@@ -53,6 +53,7 @@ import org.apache.spark.sql.execution.datasources.v2.ShowCreateTableExec;
 import org.apache.spark.sql.execution.datasources.v2.ShowTablePropertiesExec;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
 import org.apache.spark.sql.types.StructField;
+import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -87,6 +88,17 @@ public class RowChanges extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     ArrayList found = new ArrayList();
     LogicalPlan changed = null;
+    LogicalPlan rewritten = Rewritten.target(plan);
+    if (rewritten != null) {
+      Map request = DefaultSource.request("rows", optionsOf(rewritten));
+      request.put("evolve", ((Catalog.PathTable) ((DataSourceV2Relation) rewritten).table()).found.get("evolve"));
+      String text = NameColumns.textOf(plan);
+      if (RowOperation.evolution() == null && text != null && text.matches("(?is)\\s*MERGE\\s+WITH\\s+SCHEMA\\b.*")) {
+        DefaultSource.refuse("SchemaEvolution");
+      }
+      found.add(new Change(request, plan, rewritten, nameOf(rewritten)));
+      return sequence(found);
+    }
     if (plan instanceof UpdateTable) {
       changed = ((UpdateTable) plan).table();
     } else if (plan instanceof DeleteFromTable) {
@@ -513,6 +525,11 @@ public class RowChanges extends SparkStrategy {
       }
       if (plan instanceof OverwritePartitionsDynamic) {
         DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
+      } else if (relation != null && Rewritten.target(plan) != null) {
+        Object failed = DefaultSource.ask(request, new Object[] {session, rewritten(session)});
+        if (failed instanceof Throwable) {
+          Platform.throwException((Throwable) failed); // as Spark's own tables fail
+        }
       } else {
         DefaultSource.ask(request, new Object[] {session, isByName() ? ByName.restored(plan, analyzed(session)) : plan});
       }
@@ -543,6 +560,12 @@ public class RowChanges extends SparkStrategy {
       return running == null ? plan : running.analyzed();
     }
 
+    /** The plan before Spark's optimizer, which knows the scans of one attempt only. */
+    private LogicalPlan rewritten(SparkSession session) {
+      LogicalPlan found = analyzed(session);
+      return Rewritten.target(found) == null ? plan : found;
+    }
+
     /** Nothing, as of Spark's own statements. */
     public Seq output() {
       return sequence(new ArrayList());
@@ -557,7 +580,8 @@ public class RowChanges extends SparkStrategy {
     }
 
     public String nodeName() {
-      return "tidelog " + plan.nodeName();
+      boolean isRewritten = relation != null && Rewritten.target(plan) != null;
+      return "tidelog " + (isRewritten ? Rewritten.command(plan) : plan.nodeName());
     }
 
     public int productArity() {

@@ -205,6 +205,25 @@ class SparkTable:
                 when_not_matched=when_not_matched,
                 when_not_matched_by_source=when_not_matched_by_source,
             )
+        return self._upserted(data, keys, delete_where, other_keys=other_keys, order_by=order_by)
+
+    def upsert_once(self, data: DataFrame, keys: Sequence[str], delete_where: str | None = None) -> Committed:
+        """An upsert of a MERGE: by any keys, without an order.
+
+        Raises DuplicateKeyError if the table has several rows of a key, each of which a MERGE changes.
+        """
+        return self._upserted(self._typed(data), keys, delete_where, other_keys=True, order_by=(), one_row_each=True)
+
+    def _upserted(
+        self,
+        data: DataFrame,
+        keys: Sequence[str],
+        delete_where: str | None,
+        *,
+        other_keys: bool,
+        order_by: str | Sequence[str] | None,
+        one_row_each: bool = False,
+    ) -> Committed:
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         with computed_once(data) as held:
@@ -213,6 +232,7 @@ class SparkTable:
             order = order_columns(order_by, self._table.schema, self._table.properties)
             rows = newest_rows_of_frame(held, names, order) if order else held
             options: dict[str, Any] = {"other_keys": other_keys, "order_by": order, "rows": count}
+            options["one_row_each"] = one_row_each
             return self._statement(SparkUpsert(self._spark, rows, keys, delete_where, **options).stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
@@ -313,7 +333,7 @@ class SparkTable:
             # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage)
             work = partial(_stage_part, head, writer, stage)
-            return join_parts(writer, nothing, run(self._spark, work, file_parts(_candidates(state, writer, where))))
+            return join_parts(writer, nothing, run(self._spark, work, file_parts(candidates(state, writer, where))))
 
         return stage_parts
 
@@ -326,7 +346,7 @@ class SparkTable:
         return self._table.statement(staged)
 
 
-def _candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
+def candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
     files = prune_state(state, tree, writer.schema, writer.metadata).files
