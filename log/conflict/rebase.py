@@ -49,6 +49,7 @@ from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
     DataFileMissingError,
     TidelogError,
 )
@@ -135,6 +136,14 @@ class Rebase:
             self._rules.add(5)
             self._conflict = self._lost_to(
                 winner.version, ConcurrentAppendException, "the winner changed rows that this transaction may have read"
+            )
+            return
+        if self._staged.sees_deletes and any(remove.data_change for remove in winner.removes):
+            self._rules.add(4)
+            self._conflict = self._lost_to(
+                winner.version,
+                ConcurrentDeleteReadException,
+                "the winner deleted or changed rows that this transaction may have read",
             )
             return
         self._protocol_and_metadata = protocol_and_metadata_after(*self._protocol_and_metadata, winner)

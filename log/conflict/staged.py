@@ -126,6 +126,7 @@ class Staged:
 
     `kept` are rows that it read and leaves as they are: a winner that deletes or changes one of them is a conflict.
     With `sees_all` it may have read any row, and a winner that changes rows is a conflict.
+    With `sees_deletes` it depends on rows that it leaves as they are, and a winner that deletes or changes rows is one.
     With `is_computed` what it stages was computed from the deleted rows, and no other one with `reads.keys` may appear:
     a winner that changed or added such a row is a conflict.
 
@@ -162,6 +163,7 @@ class Staged:
     kept: tuple[RowDelete, ...] = ()
     tombstones: TombstoneChange | None = None
     sees_all: bool = False
+    sees_deletes: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()

@@ -13,9 +13,12 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -34,6 +37,9 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.V1Scan;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.V1Write;
@@ -233,7 +239,13 @@ public class Catalog implements StagingTableCatalog {
   }
 
   /** A table of the catalog, at the newest version or at one of the past. */
-  public static class PathTable implements Table, SupportsRead, SupportsWrite, TruncatableTable {
+  public static class PathTable
+      implements Table,
+          SupportsRead,
+          SupportsWrite,
+          TruncatableTable,
+          SupportsMetadataColumns,
+          SupportsRowLevelOperations {
     final Map found;
     private final Map options;
     private final StructType schema;
@@ -319,6 +331,33 @@ public class Catalog implements StagingTableCatalog {
       DefaultSource.ask(DefaultSource.request("truncate", options), null);
       return true;
     }
+
+    public MetadataColumn[] metadataColumns() {
+      return RowOperation.metadataColumns(rowColumns());
+    }
+
+    /** What a statement needs of each row that it changes. */
+    StructType rowColumns() {
+      return DefaultSource.schemaOf((String) found.get("rowColumns"));
+    }
+
+    public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+      return new Changing(this, info.command());
+    }
+  }
+
+  /** A statement that changes rows of a table. */
+  static class Changing extends RowOperation {
+    final PathTable table;
+
+    Changing(PathTable table, RowLevelOperation.Command command) {
+      super(table.rowColumns(), command);
+      this.table = table;
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      return table.newScanBuilder(given);
+    }
   }
 
   /** The table of a CREATE TABLE ... AS SELECT. */
@@ -401,8 +440,9 @@ public class Catalog implements StagingTableCatalog {
     /** Whole columns: Spark would leave out fields of structs, too. */
     public void pruneColumns(StructType needed) {
       StructType whole = new StructType();
-      for (int i = 0; i < needed.fieldNames().length; i++) {
-        whole = whole.add(columns.apply(needed.fieldNames()[i]));
+      for (int i = 0; i < needed.fields().length; i++) {
+        Option own = columns.getFieldIndex(needed.fields()[i].name());
+        whole = whole.add(own.isDefined() ? columns.fields()[((Integer) own.get()).intValue()] : needed.fields()[i]);
       }
       columns = whole;
     }

@@ -53,6 +53,7 @@ import org.apache.spark.sql.execution.datasources.v2.ShowCreateTableExec;
 import org.apache.spark.sql.execution.datasources.v2.ShowTablePropertiesExec;
 import org.apache.spark.sql.execution.datasources.v2.V2CommandExec;
 import org.apache.spark.sql.types.StructField;
+import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -87,6 +88,12 @@ public class RowChanges extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     ArrayList found = new ArrayList();
     LogicalPlan changed = null;
+    LogicalPlan rewritten = Rewritten.target(plan);
+    if (rewritten != null) {
+      Map request = DefaultSource.request("rows", optionsOf(rewritten));
+      found.add(new Change(request, plan, rewritten, nameOf(rewritten)));
+      return sequence(found);
+    }
     if (plan instanceof UpdateTable) {
       changed = ((UpdateTable) plan).table();
     } else if (plan instanceof DeleteFromTable) {
@@ -513,6 +520,11 @@ public class RowChanges extends SparkStrategy {
       }
       if (plan instanceof OverwritePartitionsDynamic) {
         DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
+      } else if (relation != null && Rewritten.target(plan) != null) {
+        Object failed = DefaultSource.ask(request, new Object[] {session, rewritten(session)});
+        if (failed instanceof Throwable) {
+          Platform.throwException((Throwable) failed); // as Spark's own tables fail
+        }
       } else {
         DefaultSource.ask(request, new Object[] {session, isByName() ? ByName.restored(plan, analyzed(session)) : plan});
       }
@@ -541,6 +553,12 @@ public class RowChanges extends SparkStrategy {
       String execution = session.sparkContext().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
       QueryExecution running = execution == null ? null : SQLExecution.getQueryExecution(Long.parseLong(execution));
       return running == null ? plan : running.analyzed();
+    }
+
+    /** The plan before Spark's optimizer, which knows the scans of one attempt only. */
+    private LogicalPlan rewritten(SparkSession session) {
+      LogicalPlan found = analyzed(session);
+      return Rewritten.target(found) == null ? plan : found;
     }
 
     /** Nothing, as of Spark's own statements. */

@@ -10,9 +10,9 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from threading import Lock
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from threading import Lock, local
 from typing import Any
 
 import pyarrow as pa
@@ -124,7 +124,9 @@ def batch_rows(
     snapshot = snapshot_to_read(table, options) if options.snapshot is not None else table.at(version=newest)
     whole = options.query_columns.all_columns(snapshot.schema)
     plain = whole if asked is None else _same_types(whole, announced_columns(whole, asked))
-    where = _with_pushed(options.where, predicate_of(filters, plain), whole)
+    where = with_pushed(options.where, predicate_of(filters, plain), whole)
+    if options.snapshot is None:
+        _note_read(table, None if options.is_interval else where)
     chosen = list(names) or [_cheapest(options.query_columns.selection(snapshot.schema).schema)]
     if not options.is_interval:
         frame = snapshot_rows(spark, table.store, snapshot, chosen, where)
@@ -171,7 +173,7 @@ def _plain(kind: DataType) -> Any:
     return kind
 
 
-def _with_pushed(own: str | None, pushed: str | None, schema: pa.Schema) -> str | None:
+def with_pushed(own: str | None, pushed: str | None, schema: pa.Schema) -> str | None:
     """The query's own predicate and the pushed one, unless they are too much: Spark applies the pushed one again."""
     both = " AND ".join(f"({text})" for text in (own, pushed) if text) or None
     try:
@@ -205,6 +207,9 @@ def _pinned(spark: SparkSession, table: TableReader) -> int:
     Spark numbers queries. What a batch function plans itself has the number of its micro-batch, which can outlast
     commits of the same function, so there the newest version is read.
     """
+    for statement in _statements():
+        if statement.table_id == table.id:
+            return statement.version
     context = spark.sparkContext
     own = context.getLocalProperty(_EXECUTION_ID)
     is_of_stream = context.getLocalProperty(QUERY_ID) is not None and own == context.getLocalProperty(
@@ -221,6 +226,47 @@ def _pinned(spark: SparkSession, table: TableReader) -> int:
 
 _pins: OrderedDict[tuple[str, ...], int] = OrderedDict()
 _lock = Lock()
+
+
+@dataclass(slots=True)
+class PinnedReads:
+    """A table whose newest version is `version` for what a thread reads.
+
+    `wheres` are the predicates of all reads, and `other_scans` is how many of them are planned here.
+    """
+
+    table_id: str
+    version: int
+    wheres: list[str | None] = field(default_factory=list)
+    other_scans: int = 0
+
+
+@contextmanager
+def pinned(table_id: str, version: int) -> Iterator[PinnedReads]:
+    """Let all scans that this thread plans within the block read the same version of a table, and note them."""
+    statement = PinnedReads(table_id, version)
+    _statements().append(statement)
+    try:
+        yield statement
+    finally:
+        _statements().remove(statement)
+
+
+def _note_read(table: TableReader, where: str | None) -> None:
+    for statement in _statements():
+        if statement.table_id == table.id:
+            statement.wheres.append(where)
+            statement.other_scans += 1
+
+
+def _statements() -> list[PinnedReads]:
+    if not hasattr(_of_thread, "statements"):
+        _of_thread.statements = []
+    found: list[PinnedReads] = _of_thread.statements
+    return found
+
+
+_of_thread = local()
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

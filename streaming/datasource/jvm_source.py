@@ -36,7 +36,7 @@ from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, row_changes, sql_catalog
+from tidelog.streaming.datasource import frames, rewritten, row_changes, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
@@ -52,6 +52,8 @@ _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
 _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
+_ROW_OPERATION = "tidelog.RowOperation"
+_REWRITTEN = "tidelog.Rewritten"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
@@ -89,12 +91,14 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
+        _loaded(jvm, _ROW_OPERATION)
         _loaded(jvm, _CATALOG)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, _CATALOG)
         _loaded(jvm, _BY_NAME)
         _loaded(jvm, _NAME_COLUMNS)
+        _loaded(jvm, _REWRITTEN)
         _loaded(jvm, _ROW_CHANGES)
         jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
@@ -280,7 +284,9 @@ def _scan(request: Mapping[str, Any], given: Any) -> Any:
     java, filters = given
     spark = _session(java)
     options = parse_read(request["options"], streaming=False, session_zone=_zone(spark))
-    frame: Any = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
+    frame: Any = rewritten.rows_of_statement(request["columns"], list(filters))
+    if frame is None:
+        frame = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
     frames.require_types(frame, StructType.fromJson(json.loads(request["expected"])), options.path)
     return frame._jdf.queryExecution().toRdd()  # noqa: SLF001 - as above
 
@@ -399,5 +405,6 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "overwrite": _overwrite,
     "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
+    "rows": lambda request, given: rewritten.change(_session(given[0]), request, given[1]),
     **sql_catalog.ANSWERS,
 }

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,11 @@ _Value = TypeVar("_Value")
 _KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
 # The states of SQL for values that cannot be computed: "data exceptions".
 _OF_VALUES = "22"
+# What one process does of a MERGE that Spark's tasks could run.
+_MOST_ROWS = 100_000
+_MOST_BYTES = 256 * 2**20
+# Spark's estimate for what it knows nothing of is far above this.
+_UNKNOWN_BYTES = 2**60
 # Under this local property a caller of Spark says where to keep the outcome: Spark runs a statement in a thread of its
 # own, and has no room for a result.
 OUTCOME = "tidelog.outcome"
@@ -68,12 +74,37 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
 
     Raises PredicateError for what has no translation, and the errors of the methods of `SparkTable`.
     """
-    try:
+
+    def run() -> Done:
         path, storage_options = changed_place(request)
         prepare_session(spark)
         table = Table.open(path, storage_options=storage_options)
-        run = {"UpdateTable": _update, "DeleteFromTable": _delete, "MergeIntoTable": _merge}[node_kind(plan)]
-        found: Done | TidelogError = run(spark, table, plan)
+        if node_kind(plan) == "MergeIntoTable":
+            return _merge(_Merge(spark, plan), table)
+        return (_update if node_kind(plan) == "UpdateTable" else _delete)(spark, table, plan)
+
+    recorded(spark, run)
+
+
+def translated(spark: SparkSession, table: Table, plan: Any) -> Done:
+    """Run a statement that Spark has rewritten, by its plan before that: each column has its value.
+
+    Raises the errors of `change`, and PredicateError for a MERGE that is more work than one process should do.
+    """
+    if node_kind(plan) == "MergeIntoTable":
+        merge = _Merge(spark, plan, is_aligned=True)
+        if not merge.is_plain():
+            _require_small(table, plan)
+        return _merge(merge, table)
+    if node_kind(plan) == "UpdateTable":
+        return _update(spark, table, plan, is_aligned=True)
+    return _delete(spark, table, plan)
+
+
+def recorded(spark: SparkSession, run: Callable[[], Done]) -> None:
+    """Run a statement, and keep its outcome for a caller of Spark who wants it. Raises the errors of `run`."""
+    try:
+        found: Done | TidelogError = run()
     except TidelogError as error:
         found = error
     key = spark.sparkContext.getLocalProperty(OUTCOME)
@@ -83,7 +114,7 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
         raise found
 
 
-def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
+def _update(spark: SparkSession, table: Table, plan: Any, *, is_aligned: bool = False) -> Done:
     text = ExpressionText(computed=computed_columns(plan.table()))
 
     def new_value(node: Any, field: Any) -> str | pa.Array:
@@ -94,7 +125,7 @@ def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
                 raise _unless_nested(node) or error from None
         return _constant(spark, node, table.schema.field(str(field.name())))
 
-    values = _values(spark, plan.assignments(), new_value)
+    values = _values(spark, plan.assignments(), new_value, is_aligned=is_aligned)
     condition = plan.condition().get() if plan.condition().isDefined() else None
     done = SparkTable(spark, table).update("true" if condition is None else _condition(condition, text), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
@@ -128,7 +159,9 @@ def _rows(spark: SparkSession, plan: Any, values: Sequence[Any]) -> DataFrame:
     return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
 
 
-def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, Any], _Value]) -> dict[str, _Value]:
+def _values(
+    spark: SparkSession, assignments: Any, text: Callable[[Any, Any], _Value], *, is_aligned: bool
+) -> dict[str, _Value]:
     """The new value of each column, by `text`. Raises PredicateError and SchemaMismatchError."""
     values: dict[str, _Value] = {}
     for assignment in each(assignments):
@@ -141,7 +174,7 @@ def _values(spark: SparkSession, assignments: Any, text: Callable[[Any, Any], _V
         name = str(key.name())
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = text(_by_name(spark, assignment), key)
+        values[name] = text(assignment.value() if is_aligned else _by_name(spark, assignment), key)
     return values
 
 
@@ -181,10 +214,9 @@ def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
 # --- MERGE ------------------------------------------------------------------------------------------------------------
 
 
-def _merge(spark: SparkSession, table: Table, plan: Any) -> Done:
-    merge = _Merge(spark, plan)
+def _merge(merge: _Merge, table: Table) -> Done:
     try:
-        done = merge.upserted(SparkTable(spark, table)) if merge.is_plain() else merge.by_rules(table)
+        done = merge.upserted(SparkTable(merge.spark, table)) if merge.is_plain() else merge.by_rules(table)
     except PySparkException as error:
         if not (error.getSqlState() or "").startswith(_OF_VALUES):
             raise
@@ -196,6 +228,20 @@ def _merge(spark: SparkSession, table: Table, plan: Any) -> Done:
     return Done(done, sum(done.metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted")))
 
 
+def _require_small(table: Table, plan: Any) -> None:
+    """Raise PredicateError if the source, or what has to be read of the table, is too much for this process."""
+    source = int(str(plan.sourceTable().stats().sizeInBytes()))
+    if _MOST_BYTES < source < _UNKNOWN_BYTES:
+        raise _too_large(f"its source has about {source:,} bytes")
+    own = pc.sum(table.at().state.files().adds["size"]).as_py() or 0 if plan.notMatchedBySourceActions().size() else 0
+    if own > _MOST_BYTES:
+        raise _too_large(f"it reads all {own:,} bytes of the table")
+
+
+def _too_large(what: str) -> PredicateError:
+    return PredicateError(f"the MERGE is too large for one process: {what}", advice="let Spark's tasks run it")
+
+
 class _Merge:
     """A MERGE by keys.
 
@@ -203,9 +249,10 @@ class _Merge:
     the table that change.
     """
 
-    def __init__(self, spark: SparkSession, plan: Any) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, plan: Any, *, is_aligned: bool = False) -> None:
+        self.spark = spark
         self._plan = plan
+        self._is_aligned = is_aligned
         columns = list(each(plan.targetTable().output()))
         # Columns that Spark has added for an expression that it needs twice are none of the table's.
         self._computed = computed_columns(plan.targetTable())
@@ -273,7 +320,7 @@ class _Merge:
 
     def _reads_target(self) -> bool:
         """Whether the source reads the table itself: then the rows must be of the version that is changed."""
-        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        jvm: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
         return bool(jvm.tidelog.RowChanges.reads(self._plan))
 
     def _reads_source(self, node: Any) -> bool:
@@ -284,7 +331,10 @@ class _Merge:
     def _whole_row(self, action: Any) -> dict[str, Any] | None:
         """The value of each column; None if one reads the table, or is missing."""
         assignments = list(each(action.assignments()))
-        values = {str(given.key().name()): _by_name(self._spark, given) for given in assignments}
+        values = {
+            str(given.key().name()): given.value() if self._is_aligned else _by_name(self.spark, given)
+            for given in assignments
+        }
         whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
         return values if whole else None
 
@@ -309,7 +359,7 @@ class _Merge:
         return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), other_keys=True, order_by=())
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
-        return _rows(self._spark, self._plan.sourceTable(), values)
+        return _rows(self.spark, self._plan.sourceTable(), values)
 
     # --- rules
 
@@ -318,6 +368,7 @@ class _Merge:
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
         expressions = ExpressionText(lambda node: self._sided(node, prefix), self._computed)
         computed: list[Any] = []
+        aligned = self._is_aligned
 
         def text(node: Any, field: Any = None, *, has_source: bool = True) -> str:
             try:
@@ -335,7 +386,8 @@ class _Merge:
             for action in each(actions):
                 where = of_action(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
-                found.append((where, "delete" if gone else _values(self._spark, action.assignments(), of_action)))
+                values = {} if gone else _values(self.spark, action.assignments(), of_action, is_aligned=aligned)
+                found.append((where, "delete" if gone else values))
             return found
 
         given = merge_rules(
@@ -354,7 +406,10 @@ class _Merge:
                 rows = self._rows(computed)
                 columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
                 keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
-                source = _in_utc(rows.select(*columns, *keys).toArrow())
+                rows = rows.select(*columns, *keys)
+                source = _in_utc((rows.limit(_MOST_ROWS + 1) if aligned else rows).toArrow())
+                if aligned and source.num_rows > _MOST_ROWS:
+                    raise _too_large(f"its source has more than {_MOST_ROWS:,} rows")
             return transaction.merge(source, given, list(self._keys))
 
         return table.statement(staged)

@@ -26,6 +26,7 @@ from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.changed_rows import RowColumns
 from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 
@@ -192,6 +193,7 @@ def _described(
             "schema": json.dumps(schema),
             "strict": json.dumps(_strict(schema, snapshot.schema)),
             "partitions": list(snapshot.partition_by),
+            "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {"provider": "tidelog", "location": path, **configuration},
             "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
         }

@@ -313,7 +313,7 @@ class SparkTable:
             # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage)
             work = partial(_stage_part, head, writer, stage)
-            return join_parts(writer, nothing, run(self._spark, work, file_parts(_candidates(state, writer, where))))
+            return join_parts(writer, nothing, run(self._spark, work, file_parts(candidates(state, writer, where))))
 
         return stage_parts
 
@@ -326,7 +326,7 @@ class SparkTable:
         return self._table.statement(staged)
 
 
-def _candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
+def candidates(state: LogState, writer: DataWriter, where: str) -> pa.Table:
     """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
     files = prune_state(state, tree, writer.schema, writer.metadata).files

@@ -1,0 +1,201 @@
+"""UPDATE, DELETE and MERGE that Spark's analyzer has rewritten: any statement that Spark can plan.
+
+A statement that has an exact translation (`row_changes`) runs as one of `table(spark, path)`, which reads less. Of any
+other, Spark computes the rows that change, and `changed_rows` stages them: a commit, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import reduce
+from threading import local
+from typing import Any
+
+import msgspec
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.log import Table, Transaction, predicate
+from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.errors import (
+    ConstraintViolationError,
+    DuplicateKeyError,
+    PredicateError,
+    SchemaMismatchError,
+)
+from tidelog.log.presentable import brief
+from tidelog.streaming.datasource import frames, row_changes
+from tidelog.streaming.datasource.pushed_filters import predicate_of
+from tidelog.streaming.datasource.row_changes import Done
+from tidelog.streaming.datasource.spark_expressions import each
+from tidelog.streaming.datasource.sql_catalog import changed_place
+from tidelog.streaming.executors.changed_rows import (
+    INSERTS,
+    UPDATES,
+    Changes,
+    RowColumns,
+    stage_changes,
+)
+from tidelog.streaming.executors.session import prepare_session
+from tidelog.streaming.executors.spark_table import candidates
+from tidelog.streaming.jvm_reading.addressed_rows import addressed_rows
+
+# The state of SQL for an error that a query raises by itself, as a translated MERGE does for rows that it cannot take.
+_RAISED = "P0001"
+_COUNTS = {"UPDATE": "numUpdatedRows", "DELETE": "numDeletedRows"}
+_MERGED = ("Inserted", "Updated", "Deleted")
+
+
+def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
+    """Run the statement of a plan on the table of the request's options. Returns an error of Spark's own, or None."""
+    try:
+        row_changes.recorded(spark, lambda: _changed(spark, request, plan))
+    except PySparkException as error:
+        origin = getattr(error, "_origin", None)
+        if origin is None:
+            raise
+        return origin
+    return None
+
+
+def _changed(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Done:
+    path, storage_options = changed_place(request)
+    prepare_session(spark)
+    table = Table.open(path, storage_options=storage_options)
+    return _translated(spark, table, plan) or _Statement(spark, table, plan).run()
+
+
+def _translated(spark: SparkSession, table: Table, plan: Any) -> Done | None:
+    """Run the statement by its translation; None, and nothing is changed, if it has none with the same rows."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    statement = jvm.tidelog.Rewritten.statement(spark._jsparkSession, plan)  # noqa: SLF001 - as above
+    if statement is None:
+        return None
+    try:
+        return row_changes.translated(spark, table, statement)
+    except ConstraintViolationError:
+        raise
+    except (PredicateError, SchemaMismatchError, DuplicateKeyError):
+        # An error of the translation's own, or one that Spark's rows have as well.
+        return None
+    except PySparkException as error:
+        if error.getSqlState() != _RAISED:
+            raise
+        return None
+
+
+# --- the rows that Spark computes -------------------------------------------------------------------------------------
+
+
+class _Statement:
+    """One statement. It can be staged several times, on a newer version each time."""
+
+    def __init__(self, spark: SparkSession, table: Table, plan: Any) -> None:
+        self._spark = spark
+        self._table = table
+        self._plan = plan
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        self._java: Any = jvm.tidelog.Rewritten
+        self._operations: dict[int, list[str]] = {
+            int(number): [str(name) for name in names] for number, names in self._java.operations(plan).items()
+        }
+        self._name = str(self._java.command(plan))
+        # What an attempt works on.
+        self.transaction: Transaction | None = None
+        self.columns: RowColumns | None = None
+        self.reads: frames.PinnedReads | None = None
+
+    def run(self) -> Done:
+        done = self._table.statement(self._staged)
+        counts = [_COUNTS[self._name]] if self._name in _COUNTS else [f"numTargetRows{kind}" for kind in _MERGED]
+        return Done(done, sum(done.metrics.get(name, 0) for name in counts))
+
+    def _staged(self, transaction: Transaction) -> Transaction:
+        transaction.require_row_changes()
+        self._require_same_columns(transaction)
+        with transaction.working():
+            return transaction.stage(self._stage(transaction))
+
+    def _require_same_columns(self, transaction: Transaction) -> None:
+        planned = [str(column.name()) for column in each(self._plan.table().output())]
+        names = transaction.schema.names
+        if planned != names:
+            raise SchemaMismatchError(
+                f"the columns of {self._table.path} are {', '.join(names)} now, and were {', '.join(planned)} when the "
+                "statement was planned",
+                advice="run it again",
+                column=next((name for name in (*names, *planned) if (name in names) != (name in planned)), ""),
+            )
+
+    def _stage(self, transaction: Transaction) -> Staged:
+        writer, state = transaction.writer, transaction.state
+        columns = RowColumns.of(writer.metadata, self._table.path)
+        version = transaction.base_version
+        with frames.pinned(self._table.id, version) as reads, _running(self):
+            self.transaction, self.columns, self.reads = transaction, columns, reads
+            rows = DataFrame(self._java.rows(self._spark._jsparkSession, self._plan), self._spark)  # noqa: SLF001
+            staged = stage_changes(rows, state, writer, self._changes(columns))
+        # A row that is there keeps one from being inserted, and a query within the statement can read any row.
+        sees_deletes = INSERTS in self._operations or not self._operations or reads.other_scans > 0
+        return replace(staged, reads=self._read(reads), sees_deletes=sees_deletes, **self._described(staged))
+
+    def _changes(self, columns: RowColumns) -> Changes:
+        if not self._operations:
+            return Changes(frozenset({INSERTS}), frozenset(), 0, None)
+        updated = frozenset(self._operations.get(UPDATES, ()))
+        return Changes(frozenset(self._operations), updated, 1, columns)
+
+    def _read(self, reads: frames.PinnedReads) -> Reads:
+        """What the scans of the table may have read. A predicate without a translation is not part of it."""
+        schema = self._table.schema
+        if not reads.wheres or None in reads.wheres:
+            return Reads(predicate.Literal(True))  # noqa: FBT003 - a value
+        trees = [predicate.parse(where, schema) for where in dict.fromkeys(reads.wheres) if where is not None]
+        return Reads(reduce(predicate.Or, trees))
+
+    def _described(self, staged: Staged) -> dict[str, Any]:
+        """What the commit says of the statement, with the names of delta-spark."""
+        condition = msgspec.json.encode([brief(self._java.condition(self._plan))]).decode()
+        found: dict[str, Any] = {"operation": self._name, "parameters": {"predicate": condition}}
+        if self._name in _COUNTS:
+            metrics = dict(staged.metrics)
+            counts = {kind: metrics.pop(f"numTargetRows{kind}") for kind in _MERGED}
+            found["metrics"] = {_COUNTS[self._name]: counts["Updated"] or counts["Deleted"], **metrics}
+        return found
+
+    def scan(self, names: Sequence[str], filters: Sequence[Any]) -> DataFrame:
+        """The rows of the table with their addresses."""
+        transaction, columns, reads = self.transaction, self.columns, self.reads
+        assert transaction is not None and columns is not None and reads is not None
+        state, writer = transaction.state, transaction.writer
+        where = frames.with_pushed(None, predicate_of(filters, writer.schema), writer.schema)
+        reads.wheres.append(where)
+        live = state.files().adds
+        files = live if where is None else candidates(state, writer, where)
+        numbers = pc.index_in(files["path"], value_set=live["path"].combine_chunks())
+        tree = None if where is None else predicate.parse(where, writer.schema)
+        return addressed_rows(self._spark, writer, files, numbers.to_pylist(), names, columns, tree)
+
+
+@contextmanager
+def _running(statement: _Statement) -> Iterator[None]:
+    before = getattr(_of_thread, "statement", None)
+    _of_thread.statement = statement
+    try:
+        yield
+    finally:
+        _of_thread.statement = before
+
+
+_of_thread = local()
+
+
+def rows_of_statement(names: Sequence[str], filters: Sequence[Any]) -> DataFrame | None:
+    """The columns `names` of a scan for the statement that this thread runs; None if it is a scan of another table."""
+    statement: _Statement | None = getattr(_of_thread, "statement", None)
+    if statement is None or statement.columns is None or statement.columns.file not in names:
+        return None
+    return statement.scan(names, filters)
