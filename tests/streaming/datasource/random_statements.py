@@ -33,6 +33,27 @@ ON = [
 ]
 _OF_BOTH = ["t.f < s.f", "t.s <> s.s", "s.n > t.n", "NOT (t.p <=> s.p)"]
 _MOST_COLUMNS = 5
+_SIMPLE_CONDITIONS = [
+    "t.i > 2",
+    "t.i BETWEEN 1 AND 3 OR t.s = 'a'",
+    "t.id IN (1, 4, 7, 20)",
+    "t.p = 'a' AND t.i <= 3",
+    "t.s IS NULL",
+    "NOT t.flag",
+    "t.price >= 5.00",
+    "t.d < DATE'2026-01-10'",
+    "t.place.city = 'Rome'",
+    "t.s LIKE 'a%'",
+]
+_SIMPLE_VALUES = {
+    "p": ["'c'", "t.s", "NULL"],
+    "i": ["7", "t.b", "NULL"],
+    "n": ["t.n + 1", "t.i", "t.n * 2"],
+    "s": ["upper(t.p)", "concat(t.s, 'x')", "NULL", "'it''s'"],
+    "f": ["t.f", "1.5D", "NULL"],
+    "flag": ["t.i > 2", "true"],
+    "d": ["DATE'2026-05-01'", "t.d"],
+}
 
 
 class Drawn:
@@ -52,6 +73,25 @@ class Drawn:
             return self.merge()
         where = self._where([*CONDITIONS, *WITH_SUBQUERY, *WITH_UDF])
         return Delete(where) if kind == "delete" else Update(self._values(plain=False), where)
+
+    def simple(self) -> Statement:
+        """One that tidelog's predicates can express."""
+        kind = self._chosen.choice(["update", "delete", "merge", "upsert"])
+        where = self._chosen.choice(_SIMPLE_CONDITIONS)
+        names = [name for name in _SIMPLE_VALUES if name in self._columns]
+        given = {name: self._chosen.choice(_SIMPLE_VALUES[name]) for name in self._chosen.sample(names, 2)}
+        if kind == "update":
+            return Update(given, where)
+        if kind == "delete":
+            return Delete(where)
+        if kind == "upsert":
+            gone = [Clause("coalesce(s.i > 3, false)", None)]
+            kept = Clause("NOT coalesce(s.i > 3, false)", "*")
+            return Merge("t.id = s.id", [*gone, Clause(None, "*")], [kept])
+        updated = {name: self._chosen.choice([value, f"s.{name}"]) for name, value in given.items()}
+        deleted = [Clause(self._chosen.choice(_SIMPLE_CONDITIONS), None)] * self._chosen.randint(0, 1)
+        others = [Clause(where, self._chosen.choice([None, given]))] * self._chosen.randint(0, 1)
+        return Merge("t.id = s.id", [*deleted, Clause(None, updated)], [Clause("s.i > 1", "*")], others)
 
     def merge(self) -> Merge:
         """A MERGE, mostly by key, with up to three clauses of each kind."""

