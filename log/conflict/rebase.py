@@ -138,7 +138,7 @@ class Rebase:
                 winner.version, ConcurrentAppendException, "the winner changed rows that this transaction may have read"
             )
             return
-        if self._staged.sees_deletes and any(remove.data_change for remove in winner.removes):
+        if self._staged.sees_deletes and self._may_have_read(winner):
             self._rules.add(4)
             self._conflict = self._lost_to(
                 winner.version,
@@ -164,6 +164,14 @@ class Rebase:
     def class_of(self, version: int) -> OperationClass:
         """The class of a winner that was folded in."""
         return self._classes.get(version, OperationClass.NONE)
+
+    def _may_have_read(self, winner: Commit) -> bool:
+        """Whether the winner deleted or changed rows of files in which this transaction has looked for rows."""
+        removes = [remove for remove in winner.removes if remove.data_change]
+        if not removes or self._staged.reads is None:
+            return bool(removes)
+        schema = columns_of(self._metadata, "")
+        return any(may_match(removes, self._staged.reads.predicate, schema, self._metadata))
 
     # --- folding
 

@@ -126,7 +126,8 @@ class Staged:
 
     `kept` are rows that it read and leaves as they are: a winner that deletes or changes one of them is a conflict.
     With `sees_all` it may have read any row, and a winner that changes rows is a conflict.
-    With `sees_deletes` it depends on rows that it leaves as they are, and a winner that deletes or changes rows is one.
+    With `sees_deletes` it depends on rows that it leaves as they are: a winner that deletes or changes rows in files
+    that `reads` may match is a conflict.
     With `is_computed` what it stages was computed from the deleted rows, and no other one with `reads.keys` may appear:
     a winner that changed or added such a row is a conflict.
 

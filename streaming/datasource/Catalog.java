@@ -113,7 +113,7 @@ public class Catalog implements StagingTableCatalog {
     if (isForLookUp() && !tableExists(table)) {
       throw new NoSuchTableException(table);
     }
-    return load(table, new HashMap());
+    return load(table, RowOperation.evolved());
   }
 
   /** Whether saveAsTable, or spark.catalog.tableExists, asks: they know a missing table by Spark's error. */
@@ -179,6 +179,9 @@ public class Catalog implements StagingTableCatalog {
   }
 
   public Table alterTable(Identifier table, TableChange[] changes) {
+    if (RowOperation.isEvolution(changes)) {
+      return load(table, new HashMap());
+    }
     ArrayList columns = new ArrayList();
     HashMap properties = new HashMap();
     for (int i = 0; i < changes.length; i++) {
@@ -294,6 +297,9 @@ public class Catalog implements StagingTableCatalog {
       // It has no streams, but an error of its own for them.
       can.add(TableCapability.MICRO_BATCH_READ);
       can.add(TableCapability.STREAMING_WRITE);
+      if (RowOperation.evolution() != null) {
+        can.add(RowOperation.evolution());
+      }
       return can;
     }
 

@@ -7,10 +7,12 @@ import java.util.Map;
 
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteAction;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -23,7 +25,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
-import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
@@ -77,8 +78,9 @@ public class Rewritten {
       return null;
     }
     Join join = (Join) node;
+    AttributeSet read = join.right().outputSet();
     LogicalPlan target = (LogicalPlan) plan.productElement(0);
-    return join.right().outputSet().subsetOf(target.outputSet()) ? join : null;
+    return !read.isEmpty() && read.subsetOf(target.outputSet()) ? join : null;
   }
 
   /** UPDATE, DELETE or MERGE. */
@@ -92,8 +94,9 @@ public class Rewritten {
 
   /** By what a statement chooses rows, as text. */
   public static String condition(LogicalPlan plan) {
-    Object found = plan instanceof WriteDelta ? plan.productElement(1) : antiJoin(plan).condition().get();
-    return ((Expression) found).sql();
+    Join join = plan instanceof WriteDelta ? null : antiJoin(plan);
+    Option found = join == null ? Option.apply(plan.productElement(1)) : join.condition();
+    return found.isDefined() && found.get() instanceof Expression ? ((Expression) found.get()).sql() : "true";
   }
 
   /** The rows that a plan writes, planned anew. */

@@ -91,6 +91,11 @@ public class RowChanges extends SparkStrategy {
     LogicalPlan rewritten = Rewritten.target(plan);
     if (rewritten != null) {
       Map request = DefaultSource.request("rows", optionsOf(rewritten));
+      request.put("evolve", ((Catalog.PathTable) ((DataSourceV2Relation) rewritten).table()).found.get("evolve"));
+      String text = NameColumns.textOf(plan);
+      if (RowOperation.evolution() == null && text != null && text.matches("(?is)\\s*MERGE\\s+WITH\\s+SCHEMA\\b.*")) {
+        DefaultSource.refuse("SchemaEvolution");
+      }
       found.add(new Change(request, plan, rewritten, nameOf(rewritten)));
       return sequence(found);
     }
@@ -575,7 +580,8 @@ public class RowChanges extends SparkStrategy {
     }
 
     public String nodeName() {
-      return "tidelog " + plan.nodeName();
+      boolean isRewritten = relation != null && Rewritten.target(plan) != null;
+      return "tidelog " + (isRewritten ? Rewritten.command(plan) : plan.nodeName());
     }
 
     public int productArity() {

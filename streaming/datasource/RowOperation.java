@@ -1,6 +1,13 @@
 package tidelog;
 
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.write.DeltaWrite;
@@ -52,7 +59,7 @@ public abstract class RowOperation implements RowLevelOperationBuilder, Supports
 
   /** The columns of an address, which are never null, or the others. */
   private NamedReference[] named(boolean isNullable) {
-    java.util.ArrayList found = new java.util.ArrayList();
+    ArrayList found = new ArrayList();
     StructField[] fields = columns.fields();
     for (int i = 0; i < fields.length; i++) {
       if (fields[i].nullable() == isNullable) {
@@ -64,6 +71,67 @@ public abstract class RowOperation implements RowLevelOperationBuilder, Supports
 
   public boolean representUpdateAsDeleteAndInsert() {
     return false;
+  }
+
+  // --- WITH SCHEMA EVOLUTION: Spark's analyzer changes the table, and loads it again
+  //
+  // The statement's own commit has the new columns, so nothing is changed here. Between the two calls of Spark this has
+  // what was asked for.
+  private static final ThreadLocal EVOLVING = new ThreadLocal();
+
+  /** Keep the changes if they are those of a statement that evolves the schema. */
+  static boolean isEvolution(TableChange[] changes) {
+    if (!isForEvolution()) {
+      return false;
+    }
+    ArrayList found = new ArrayList();
+    for (int i = 0; i < changes.length; i++) {
+      HashMap column = new HashMap();
+      if (changes[i] instanceof TableChange.AddColumn) {
+        column.put("names", Arrays.asList(((TableChange.AddColumn) changes[i]).fieldNames()));
+        column.put("type", ((TableChange.AddColumn) changes[i]).dataType().json());
+      } else if (changes[i] instanceof TableChange.UpdateColumnType) {
+        column.put("names", Arrays.asList(((TableChange.UpdateColumnType) changes[i]).fieldNames()));
+        column.put("type", ((TableChange.UpdateColumnType) changes[i]).newDataType().json());
+      } else {
+        DefaultSource.refuse(changes[i].getClass().getSimpleName());
+      }
+      found.add(column);
+    }
+    EVOLVING.set(found);
+    return true;
+  }
+
+  /** What a request for the table has to say of these changes, for the one load that follows them. */
+  static Map evolved() {
+    HashMap more = new HashMap();
+    Object found = EVOLVING.get();
+    EVOLVING.remove();
+    if (found != null && isForEvolution()) {
+      more.put("evolve", found);
+    }
+    return more;
+  }
+
+  private static boolean isForEvolution() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      if (callers[i].getClassName().contains(".ResolveSchemaEvolution")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** The capability to evolve, which Spark has from 4.1 on; null before. */
+  static TableCapability evolution() {
+    TableCapability[] all = TableCapability.values();
+    for (int i = 0; i < all.length; i++) {
+      if (all[i].name().equals("AUTOMATIC_SCHEMA_EVOLUTION")) {
+        return all[i];
+      }
+    }
+    return null;
   }
 
   static MetadataColumn[] metadataColumns(StructType columns) {

@@ -6,7 +6,8 @@
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
-| `row_changes` | UPDATE, DELETE and MERGE by keys in `spark.sql` (`RowChanges.java`), by Spark's plan of them |
+| `rewritten` | UPDATE, DELETE and MERGE in `spark.sql` as Spark's analyzer rewrites them (`Rewritten.java`) |
+| `row_changes` | those of them that have a translation, from Spark's plan (`RowChanges.java`) |
 | `spark_expressions` | Spark's resolved expressions as text for a predicate |
 | `sql_statements` | `sql(spark, text)`: these statements with a result, and by their text on Spark Connect |
 | `pushed_filters` | Spark's filters as a predicate |

@@ -6,12 +6,13 @@ Spark's own parquet reader reads the rows, as it does for `read`, and where that
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Lock, local
 from typing import Any
 
@@ -237,7 +238,7 @@ class PinnedReads:
 
     table_id: str
     version: int
-    wheres: list[str | None] = field(default_factory=list)
+    wheres: list[str | None] = dataclasses.field(default_factory=list)
     other_scans: int = 0
 
 

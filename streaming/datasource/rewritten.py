@@ -31,7 +31,7 @@ from tidelog.streaming.datasource import frames, row_changes
 from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.row_changes import Done
 from tidelog.streaming.datasource.spark_expressions import each
-from tidelog.streaming.datasource.sql_catalog import changed_place
+from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_columns
 from tidelog.streaming.executors.changed_rows import (
     INSERTS,
     UPDATES,
@@ -65,7 +65,9 @@ def _changed(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Done
     path, storage_options = changed_place(request)
     prepare_session(spark)
     table = Table.open(path, storage_options=storage_options)
-    return _translated(spark, table, plan) or _Statement(spark, table, plan).run()
+    evolve = request.get("evolve") or ()
+    done = None if evolve else _translated(spark, table, plan)
+    return done or _Statement(spark, table, plan, evolve).run()
 
 
 def _translated(spark: SparkSession, table: Table, plan: Any) -> Done | None:
@@ -93,20 +95,17 @@ def _translated(spark: SparkSession, table: Table, plan: Any) -> Done | None:
 class _Statement:
     """One statement. It can be staged several times, on a newer version each time."""
 
-    def __init__(self, spark: SparkSession, table: Table, plan: Any) -> None:
+    def __init__(self, spark: SparkSession, table: Table, plan: Any, evolve: Sequence[Any]) -> None:
         self._spark = spark
         self._table = table
         self._plan = plan
+        self._evolve = evolve
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
         self._java: Any = jvm.tidelog.Rewritten
+        self._name = str(self._java.command(plan))
         self._operations: dict[int, list[str]] = {
             int(number): [str(name) for name in names] for number, names in self._java.operations(plan).items()
         }
-        self._name = str(self._java.command(plan))
-        # What an attempt works on.
-        self.transaction: Transaction | None = None
-        self.columns: RowColumns | None = None
-        self.reads: frames.PinnedReads | None = None
 
     def run(self) -> Done:
         done = self._table.statement(self._staged)
@@ -115,6 +114,8 @@ class _Statement:
 
     def _staged(self, transaction: Transaction) -> Transaction:
         transaction.require_row_changes()
+        for columns in evolved_columns(self._evolve):
+            transaction.evolve(columns)
         self._require_same_columns(transaction)
         with transaction.working():
             return transaction.stage(self._stage(transaction))
@@ -131,30 +132,21 @@ class _Statement:
             )
 
     def _stage(self, transaction: Transaction) -> Staged:
-        writer, state = transaction.writer, transaction.state
-        columns = RowColumns.of(writer.metadata, self._table.path)
-        version = transaction.base_version
-        with frames.pinned(self._table.id, version) as reads, _running(self):
-            self.transaction, self.columns, self.reads = transaction, columns, reads
-            rows = DataFrame(self._java.rows(self._spark._jsparkSession, self._plan), self._spark)  # noqa: SLF001
-            staged = stage_changes(rows, state, writer, self._changes(columns))
+        with frames.pinned(self._table.id, transaction.base_version) as reads:
+            attempt = _Attempt(self._spark, transaction, reads)
+            with _running(attempt):
+                rows = DataFrame(self._java.rows(self._spark._jsparkSession, self._plan), self._spark)  # noqa: SLF001
+                changes = self._changes(attempt.columns)
+                staged = stage_changes(rows, transaction.state, transaction.writer, changes)
         # A row that is there keeps one from being inserted, and a query within the statement can read any row.
-        sees_deletes = INSERTS in self._operations or not self._operations or reads.other_scans > 0
-        return replace(staged, reads=self._read(reads), sees_deletes=sees_deletes, **self._described(staged))
+        sees_deletes = INSERTS in changes.operations or reads.other_scans > 0
+        return replace(staged, reads=attempt.read(), sees_deletes=sees_deletes, **self._described(staged))
 
     def _changes(self, columns: RowColumns) -> Changes:
         if not self._operations:
             return Changes(frozenset({INSERTS}), frozenset(), 0, None)
         updated = frozenset(self._operations.get(UPDATES, ()))
         return Changes(frozenset(self._operations), updated, 1, columns)
-
-    def _read(self, reads: frames.PinnedReads) -> Reads:
-        """What the scans of the table may have read. A predicate without a translation is not part of it."""
-        schema = self._table.schema
-        if not reads.wheres or None in reads.wheres:
-            return Reads(predicate.Literal(True))  # noqa: FBT003 - a value
-        trees = [predicate.parse(where, schema) for where in dict.fromkeys(reads.wheres) if where is not None]
-        return Reads(reduce(predicate.Or, trees))
 
     def _described(self, staged: Staged) -> dict[str, Any]:
         """What the commit says of the statement, with the names of delta-spark."""
@@ -163,39 +155,58 @@ class _Statement:
         if self._name in _COUNTS:
             metrics = dict(staged.metrics)
             counts = {kind: metrics.pop(f"numTargetRows{kind}") for kind in _MERGED}
-            found["metrics"] = {_COUNTS[self._name]: counts["Updated"] or counts["Deleted"], **metrics}
+            found["metrics"] = {_COUNTS[self._name]: counts["Updated"] + counts["Deleted"], **metrics}
         return found
+
+
+class _Attempt:
+    """A statement on one version of the table. `columns` are those that its scan has beside the table's."""
+
+    def __init__(self, spark: SparkSession, transaction: Transaction, reads: frames.PinnedReads) -> None:
+        self._spark = spark
+        self._transaction = transaction
+        self._reads = reads
+        writer = transaction.writer
+        self.columns = RowColumns.of(writer.metadata, writer.store.url)
 
     def scan(self, names: Sequence[str], filters: Sequence[Any]) -> DataFrame:
         """The rows of the table with their addresses."""
-        transaction, columns, reads = self.transaction, self.columns, self.reads
-        assert transaction is not None and columns is not None and reads is not None
-        state, writer = transaction.state, transaction.writer
+        state, writer = self._transaction.state, self._transaction.writer
         where = frames.with_pushed(None, predicate_of(filters, writer.schema), writer.schema)
-        reads.wheres.append(where)
+        self._reads.wheres.append(where)
         live = state.files().adds
         files = live if where is None else candidates(state, writer, where)
         numbers = pc.index_in(files["path"], value_set=live["path"].combine_chunks())
         tree = None if where is None else predicate.parse(where, writer.schema)
-        return addressed_rows(self._spark, writer, files, numbers.to_pylist(), names, columns, tree)
+        return addressed_rows(self._spark, writer, files, numbers.to_pylist(), names, self.columns, tree)
+
+    def read(self) -> Reads:
+        """What the scans of the table may have read. A condition without a translation leaves nothing out."""
+        wheres = self._reads.wheres
+        if not wheres or None in wheres:
+            return Reads(predicate.Literal(True))  # noqa: FBT003 - a value
+        schema = self._transaction.schema
+        trees = [predicate.parse(where, schema) for where in dict.fromkeys(wheres) if where is not None]
+        return Reads(reduce(predicate.Or, trees))
 
 
 @contextmanager
-def _running(statement: _Statement) -> Iterator[None]:
-    before = getattr(_of_thread, "statement", None)
-    _of_thread.statement = statement
+def _running(attempt: _Attempt) -> Iterator[None]:
+    before = getattr(_of_thread, "attempt", None)
+    _of_thread.attempt = attempt
     try:
         yield
     finally:
-        _of_thread.statement = before
+        _of_thread.attempt = before
 
 
+# Spark plans all scans of a query in the thread that runs it.
 _of_thread = local()
 
 
 def rows_of_statement(names: Sequence[str], filters: Sequence[Any]) -> DataFrame | None:
-    """The columns `names` of a scan for the statement that this thread runs; None if it is a scan of another table."""
-    statement: _Statement | None = getattr(_of_thread, "statement", None)
-    if statement is None or statement.columns is None or statement.columns.file not in names:
+    """The columns `names` of the scan of rows that a statement in this thread changes; None if it is another scan."""
+    attempt: _Attempt | None = getattr(_of_thread, "attempt", None)
+    if attempt is None or attempt.columns.file not in names:
         return None
-    return statement.scan(names, filters)
+    return attempt.scan(names, filters)

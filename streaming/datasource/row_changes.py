@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from tidelog.log import Committed, Table, Transaction
 from tidelog.log.commit.burial import columns_of_rows
 from tidelog.log.data.conform import conform
+from tidelog.log.data.indexed_key import IndexedKey
 from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
 from tidelog.log.presentable import brief
@@ -53,11 +54,15 @@ _Value = TypeVar("_Value")
 _KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
 # The states of SQL for values that cannot be computed: "data exceptions".
 _OF_VALUES = "22"
-# What one process does of a MERGE that Spark's tasks could run.
+# What one process does of a MERGE that Spark's tasks could run: rows of a source, bytes of a table in which it looks
+# for keys, and bytes of a source, or of a table that it reads wholly.
 _MOST_ROWS = 100_000
-_MOST_BYTES = 256 * 2**20
+_MOST_BYTES = 2**30
+_MOST_BYTES_OF_ALL = 256 * 2**20
 # Spark's estimate for what it knows nothing of is far above this.
 _UNKNOWN_BYTES = 2**60
+# Spark's error for a result that is too large for the driver names its setting.
+_RESULT_SIZE = "spark.driver.maxResultSize"
 # Under this local property a caller of Spark says where to keep the outcome: Spark runs a statement in a thread of its
 # own, and has no room for a result.
 OUTCOME = "tidelog.outcome"
@@ -80,7 +85,9 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
         prepare_session(spark)
         table = Table.open(path, storage_options=storage_options)
         if node_kind(plan) == "MergeIntoTable":
-            return _merge(_Merge(spark, plan), table)
+            merge = _Merge(spark, plan)
+            way = merge.upserted if merge.is_plain() else merge.by_rules
+            return _merge(lambda: way(table))
         return (_update if node_kind(plan) == "UpdateTable" else _delete)(spark, table, plan)
 
     recorded(spark, run)
@@ -92,10 +99,7 @@ def translated(spark: SparkSession, table: Table, plan: Any) -> Done:
     Raises the errors of `change`, and PredicateError for a MERGE that is more work than one process should do.
     """
     if node_kind(plan) == "MergeIntoTable":
-        merge = _Merge(spark, plan, is_aligned=True)
-        if not merge.is_plain():
-            _require_small(table, plan)
-        return _merge(merge, table)
+        return _merge(_chosen(_Merge(spark, plan, is_aligned=True), table))
     if node_kind(plan) == "UpdateTable":
         return _update(spark, table, plan, is_aligned=True)
     return _delete(spark, table, plan)
@@ -214,9 +218,9 @@ def _delete(spark: SparkSession, table: Table, plan: Any) -> Done:
 # --- MERGE ------------------------------------------------------------------------------------------------------------
 
 
-def _merge(merge: _Merge, table: Table) -> Done:
+def _merge(run: Callable[[], Committed]) -> Done:
     try:
-        done = merge.upserted(SparkTable(merge.spark, table)) if merge.is_plain() else merge.by_rules(table)
+        done = run()
     except PySparkException as error:
         if not (error.getSqlState() or "").startswith(_OF_VALUES):
             raise
@@ -228,14 +232,22 @@ def _merge(merge: _Merge, table: Table) -> Done:
     return Done(done, sum(done.metrics.get(f"numTargetRows{kind}", 0) for kind in ("Inserted", "Updated", "Deleted")))
 
 
-def _require_small(table: Table, plan: Any) -> None:
-    """Raise PredicateError if the source, or what has to be read of the table, is too much for this process."""
-    source = int(str(plan.sourceTable().stats().sizeInBytes()))
-    if _MOST_BYTES < source < _UNKNOWN_BYTES:
-        raise _too_large(f"its source has about {source:,} bytes")
-    own = pc.sum(table.at().state.files().adds["size"]).as_py() or 0 if plan.notMatchedBySourceActions().size() else 0
-    if own > _MOST_BYTES:
-        raise _too_large(f"it reads all {own:,} bytes of the table")
+def _chosen(merge: _Merge, table: Table) -> Callable[[], Committed]:
+    """The way of a MERGE that costs least: by this process alone if it is small, else as an upsert of Spark's tasks.
+
+    Raises PredicateError if it should run in Spark's own way: both sides are read then, and sorted by their keys.
+    """
+    snapshot = table.at()
+    size = pc.sum(snapshot.state.files().adds["size"]).as_py() or 0
+    indexed = IndexedKey.of(snapshot.state.head.metadata, snapshot.schema)
+    finds_keys = size <= _MOST_BYTES or (indexed is not None and set(indexed.names) == set(merge.keys))
+    reads_all = merge.has_rules_by_source and size > _MOST_BYTES_OF_ALL
+    if finds_keys and not reads_all and merge.source_bytes <= _MOST_BYTES_OF_ALL:
+        return lambda: merge.by_rules(table)
+    if not finds_keys and merge.is_plain():
+        # The statistics of files, which an upsert compares with its keys, leave out most of a large table.
+        return lambda: merge.upserted(table)
+    raise _too_large(f"its source has about {merge.source_bytes:,} bytes, and the table {size:,}")
 
 
 def _too_large(what: str) -> PredicateError:
@@ -289,6 +301,22 @@ class _Merge:
         is_source = side.child().exprId().id() in self._source
         return side.child() if is_source and is_widening(side) else side
 
+    @property
+    def keys(self) -> list[str]:
+        """The table's columns by which rows are matched."""
+        return list(self._keys)
+
+    @property
+    def has_rules_by_source(self) -> bool:
+        """Whether rows of the table are changed that no row of the source matches."""
+        return bool(self._plan.notMatchedBySourceActions().size())
+
+    @property
+    def source_bytes(self) -> int:
+        """The size of the source by Spark's estimate; 0 if it is not known."""
+        size = int(str(self._plan.sourceTable().stats().sizeInBytes()))
+        return size if size < _UNKNOWN_BYTES else 0
+
     # --- whole rows
 
     def is_plain(self) -> bool:
@@ -338,13 +366,16 @@ class _Merge:
         whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
         return values if whole else None
 
-    def upserted(self, table: SparkTable) -> Committed:
+    def upserted(self, table: Table) -> Committed:
         """Run it as an upsert."""
+        own = SparkTable(self.spark, table)
         names, first = list(self._target.values()), len(self._source)
         rows = self._rows([*(self._values[name] for name in names), *self._conditions])
         columns = [F.col(f"c{first + place}").alias(name) for place, name in enumerate(names)]
         if not self._conditions:
-            return table.upsert(rows.select(*columns), keys=list(self._keys), other_keys=True, order_by=())
+            if self._is_aligned:
+                return own.upsert_once(rows.select(*columns), self.keys)
+            return own.upsert(rows.select(*columns), keys=self.keys, other_keys=True, order_by=())
         gone, new = (F.col(f"c{first + len(names) + place}") for place in (0, 1))
         checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
             F.raise_error(
@@ -356,7 +387,9 @@ class _Merge:
         )
         free = _free("gone", names)
         rows = rows.select(*columns, checked.alias(free))
-        return table.upsert(rows, keys=list(self._keys), delete_where=quoted(free), other_keys=True, order_by=())
+        if self._is_aligned:
+            return own.upsert_once(rows, self.keys, quoted(free))
+        return own.upsert(rows, keys=self.keys, delete_where=quoted(free), other_keys=True, order_by=())
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
         return _rows(self.spark, self._plan.sourceTable(), values)
@@ -407,7 +440,7 @@ class _Merge:
                 columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
                 keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
                 rows = rows.select(*columns, *keys)
-                source = _in_utc((rows.limit(_MOST_ROWS + 1) if aligned else rows).toArrow())
+                source = _in_utc(_few(rows) if aligned else rows.toArrow())
                 if aligned and source.num_rows > _MOST_ROWS:
                     raise _too_large(f"its source has more than {_MOST_ROWS:,} rows")
             return transaction.merge(source, given, list(self._keys))
@@ -419,6 +452,16 @@ class _Merge:
         if number in self._target:
             return f"target.{quoted(self._target[number])}"
         return f"source.{prefix}{self._source.index(number)}"
+
+
+def _few(rows: DataFrame) -> pa.Table:
+    """The rows, or one more than `_MOST_ROWS`. Raises PredicateError if they are too many bytes for the driver."""
+    try:
+        return rows.limit(_MOST_ROWS + 1).toArrow()
+    except PySparkException as error:
+        if _RESULT_SIZE not in str(error):
+            raise
+        raise _too_large("its source is too large for the driver") from error
 
 
 def _free(name: str, names: Sequence[str]) -> str:

@@ -21,6 +21,9 @@ from tidelog.streaming.executors.plain_frame import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARITHMETIC = {"Add": "+", "Subtract": "-", "Multiply": "*", "Remainder": "%"}
+_ANSI = "ANSI"
+# What has no result for the smallest integer.
+_SIGNED = {"Abs", "UnaryMinus"}
 _FUNCTIONS = {
     "Abs": "abs",
     "Coalesce": "coalesce",
@@ -161,6 +164,8 @@ class ExpressionText:
             raise untranslatable(node)
         if node_kind(node) == "Cast" and type_name(node) == column and type_name(node.child()) in _INTEGERS:
             is_exact = column in _INTEGERS or column.startswith("decimal")
+            if is_exact and _mode(node) != _ANSI and not is_widening(node):
+                raise untranslatable(node)
             node = node.child() if is_exact else node
         return self.text(node)
 
@@ -245,13 +250,27 @@ def _own_name(node: Any) -> str:
 
 
 def _may_fail_quietly(node: Any) -> bool:
-    """Whether Spark has null for what fails, as in `try_add`. Here it is an error of the statement."""
-    if node_kind(node) not in {*_ARITHMETIC, "Cast"}:
-        return False
-    try:
-        return str(node.evalMode()) == "TRY"
-    except Py4JError:
-        return str(node.sql()).lower().startswith("try_")  # a Spark that keeps it elsewhere
+    """Whether Spark has null, or another number, for what fails: in `try_add`, or in a session without ANSI mode.
+
+    Here it is an error of the statement.
+    """
+    if node_kind(node) in _SIGNED:
+        return type_name(node) in _INTEGERS and not node.failOnError()
+    if node_kind(node) in _ARITHMETIC:
+        return _mode(node) != _ANSI
+    return node_kind(node) == "Cast" and _mode(node) == "TRY"
+
+
+def _mode(node: Any) -> str:
+    """How arithmetic or a conversion fails: ANSI, LEGACY or TRY."""
+    for name in ("evalMode", "evalContext"):
+        try:
+            found = getattr(node, name)()
+            return str(found if name == "evalMode" else found.evalMode())
+        except Py4JError:
+            continue
+    # A Spark that keeps it elsewhere.
+    return "TRY" if str(node.sql()).lower().startswith("try_") else _ANSI
 
 
 def _is_number(name: str) -> bool:

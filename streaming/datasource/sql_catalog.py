@@ -22,13 +22,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableNotFoundError
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.schema import columns_of
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
-from tidelog.streaming.executors.changed_rows import RowColumns
 from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
+from tidelog.streaming.executors.changed_rows import RowColumns
 
 _LOG_FOLDER = "_delta_log"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,6 +64,10 @@ _REFUSED = {
     "AddColumn": (
         "a place for a new column, or a DEFAULT, or a field of a struct, is not supported",
         "leave out FIRST, AFTER and DEFAULT: ALTER TABLE ... ADD COLUMNS adds plain columns at the end",
+    ),
+    "SchemaEvolution": (
+        "WITH SCHEMA EVOLUTION is not supported with this Spark",
+        "leave it out, and add the columns with ALTER TABLE ... ADD COLUMNS first; or use Spark 4.1 or later",
     ),
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
@@ -169,21 +175,25 @@ def changed_place(request: Request) -> tuple[str, dict[str, str]]:
 
 
 def _described(
-    place: tuple[str, Mapping[str, str]], table: TableReader | Table, more: Mapping[str, str] = _NOTHING
+    place: tuple[str, Mapping[str, str]],
+    table: TableReader | Table,
+    more: Mapping[str, str] = _NOTHING,
+    evolve: Sequence[Any] = (),
 ) -> str:
-    """What Spark has to know of a table."""
+    """What Spark has to know of a table, after the changes of columns that a statement will make."""
     path, storage_options = place
     snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
-    metadata = snapshot.state.head.metadata
+    metadata = _evolved(path, storage_options, evolve) if evolve else snapshot.state.head.metadata
+    own = columns_of(metadata, path)
     configuration = metadata.configuration
     defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
-    columns = spark_versions.columns_from_arrow(_nullable(snapshot.schema))
+    columns = spark_versions.columns_from_arrow(_nullable(own))
     schema = with_char_types(columns, metadata, path).jsonValue()
     for field in schema["fields"]:
         if field["name"] in defaults:
             # Spark fills in the first for DEFAULT. The second is what rows from before would have: here that is null.
             field["metadata"] |= {"CURRENT_DEFAULT": defaults[field["name"]], "EXISTS_DEFAULT": "NULL"}
-        comment = (snapshot.schema.field(field["name"]).metadata or {}).get(b"comment")
+        comment = (own.field(field["name"]).metadata or {}).get(b"comment")
         if comment is not None:
             field["metadata"]["comment"] = comment.decode()
     return json.dumps(
@@ -191,13 +201,34 @@ def _described(
             "name": path,
             "made": [table.id, snapshot.version],
             "schema": json.dumps(schema),
-            "strict": json.dumps(_strict(schema, snapshot.schema)),
+            "strict": json.dumps(_strict(schema, own)),
+            "evolve": evolve or None,
             "partitions": list(snapshot.partition_by),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {"provider": "tidelog", "location": path, **configuration},
             "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
         }
     )
+
+
+def _evolved(path: str, storage_options: Mapping[str, str], evolve: Sequence[Any]) -> Metadata:
+    """The table's metadata with changes of columns, which are not committed."""
+    transaction = Table.open(path, storage_options=storage_options).begin()
+    try:
+        for columns in evolved_columns(evolve):
+            transaction.evolve(columns)
+        return transaction.state.head.metadata
+    finally:
+        transaction.abort()
+
+
+def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
+    """For each new or wider column or field of a struct, the table's column with nothing else in it."""
+    for change in evolve:
+        kind = DataType.fromJson(json.loads(change["type"]))
+        for name in reversed(change["names"]):
+            kind = StructType([StructField(name, kind)])
+        yield _arrow(kind)
 
 
 def _strict(schema: Mapping[str, Any], columns: pa.Schema) -> Mapping[str, Any]:
@@ -233,7 +264,7 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
     if "timestamp" in request:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
         return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
-    return _described(place, table)
+    return _described(place, table, evolve=request.get("evolve") or ())
 
 
 def _number(text: str) -> str:

@@ -16,5 +16,6 @@
 | `spark_executor` | `SparkExecutor`: the calls of a compaction as Spark tasks |
 | `spark_upsert` | the steps of an UPSERT |
 | `upsert_by_range` | an UPSERT with too many keys for the driver |
+| `changed_rows` | UPDATE, DELETE and MERGE whose rows a query of Spark's has |
 | `lookup` | the rows of a frame with those of a table that have the same keys |
 """

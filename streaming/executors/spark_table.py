@@ -205,6 +205,25 @@ class SparkTable:
                 when_not_matched=when_not_matched,
                 when_not_matched_by_source=when_not_matched_by_source,
             )
+        return self._upserted(data, keys, delete_where, other_keys=other_keys, order_by=order_by)
+
+    def upsert_once(self, data: DataFrame, keys: Sequence[str], delete_where: str | None = None) -> Committed:
+        """An upsert of a MERGE: by any keys, without an order.
+
+        Raises DuplicateKeyError if the table has several rows of a key, each of which a MERGE changes.
+        """
+        return self._upserted(self._typed(data), keys, delete_where, other_keys=True, order_by=(), one_row_each=True)
+
+    def _upserted(
+        self,
+        data: DataFrame,
+        keys: Sequence[str],
+        delete_where: str | None,
+        *,
+        other_keys: bool,
+        order_by: str | Sequence[str] | None,
+        one_row_each: bool = False,
+    ) -> Committed:
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         with computed_once(data) as held:
@@ -213,6 +232,7 @@ class SparkTable:
             order = order_columns(order_by, self._table.schema, self._table.properties)
             rows = newest_rows_of_frame(held, names, order) if order else held
             options: dict[str, Any] = {"other_keys": other_keys, "order_by": order, "rows": count}
+            options["one_row_each"] = one_row_each
             return self._statement(SparkUpsert(self._spark, rows, keys, delete_where, **options).stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:

@@ -28,6 +28,7 @@ from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data.ordering import present, require_ordered
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import DuplicateKeyError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.tombstone_list import TombstoneChange
@@ -108,7 +109,8 @@ class SparkUpsert:
 
     Each staging computes the data once: the rows written and the keys to look for come from the same tasks. With more
     than MAX_KEYS rows see `upsert_by_range`, which reads the data twice. `rows` is how many there probably are, if that
-    is known. Of more than MAX_KEYS the data has to be kept; if there are more than it says, they are kept here.
+    is known. Of more than MAX_KEYS the data has to be kept; if there are more than it says, they are kept here. With
+    `one_row_each`, several rows of the table with one key are an error, and so are more than MAX_KEYS rows.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class SparkUpsert:
         other_keys: bool,
         order_by: str | Sequence[str] | None,
         rows: int | None = None,
+        one_row_each: bool = False,
     ) -> None:
         self._is_large = (rows or 0) > MAX_KEYS
         self._is_underrated = False
@@ -130,6 +133,7 @@ class SparkUpsert:
         self._delete_where = delete_where
         self._other_keys = other_keys
         self._order_by = order_by
+        self._one_row_each = one_row_each
 
     def stage(self, state: LogState, writer: DataWriter) -> Staged:
         """Stage the statement on `state`; see Table.upsert.
@@ -146,6 +150,13 @@ class SparkUpsert:
             if staged is not None:
                 return staged
             self._is_large = self._is_underrated = True
+        if self._one_row_each:
+            raise DuplicateKeyError(
+                f"the data has more than {MAX_KEYS:,} keys, which are not compared with those of the table",
+                advice="let Spark join the two",
+                path=writer.store.url,
+                key="",
+            )
         with computed_once(data) if self._is_underrated else nullcontext(data) as rows:
             return stage_by_ranges(rows, state, rules, names, order, self._delete_where) or _nothing(0)
 
@@ -193,6 +204,8 @@ class SparkUpsert:
             return _nothing(0)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
         found = self._found(matcher, head, writer, keys, order)
+        if self._one_row_each:
+            _require_one_row_each(found, writer)
         wins = np.ones(records.num_rows, dtype=bool)
         ordered = None
         if order:
@@ -292,6 +305,17 @@ class SparkUpsert:
             return deletes
         parts = task_parts_by(deletes, lambda delete: delete.file)
         return _flat(run(self._spark, partial(rewritten, head, writer), parts))
+
+
+def _require_one_row_each(found: Sequence[Found], writer: DataWriter) -> None:
+    places = np.concatenate([np.empty(0, dtype=np.int64), *(entry.matches.places for entry in found)])
+    if len(np.unique(places)) < len(places):
+        raise DuplicateKeyError(
+            f"{writer.store.url} has several rows of one key",
+            advice="let Spark join the two",
+            path=writer.store.url,
+            key="",
+        )
 
 
 def newest_rows_of_frame(

@@ -38,8 +38,6 @@ from tidelog.streaming.jvm_reading.jvm_rows import (
 )
 from tidelog.streaming.jvm_reading.spark_conditions import condition
 
-_LISTED = "_tidelog_listed"
-
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
@@ -66,9 +64,9 @@ def addressed_rows(
     columns: RowColumns,
     where: Expression | None,
 ) -> DataFrame:
-    """The columns `names` of the live rows of files with the schema ADD. Rows for which `where` is false may be left out.
+    """The columns `names` of the live rows of files with the schema ADD, among them some of `columns`.
 
-    `columns` are names of more columns. The addresses have the `numbers` of the files.
+    The addresses have the `numbers` of the files. Rows for which `where` is false may be left out.
     """
     reading = _Reading(spark, writer, names, columns, where)
     units = [
@@ -99,6 +97,10 @@ class _Reading:
             self._condition = condition(where, writer.schema)
         self.schema = pa.schema(own if self._condition is None else [*writer.schema])
         self.has_ids = columns.row_id in names
+        # Like the columns of an address, but of the scan only.
+        self._listed = f"{columns.file}_listed"
+        while self._listed in {field.name.lower() for field in writer.schema}:
+            self._listed += "_"
 
     def rows(self, units: Sequence[_Numbered]) -> DataFrame:
         groups: dict[tuple[tuple[str, ...], bool], list[_Numbered]] = defaultdict(list)
@@ -148,7 +150,7 @@ class _Reading:
         values.append(pa.array([unit.number for unit in group], pa.int32()))
         if has_dead:
             # The rows of vectors are those that do not count.
-            fields.append(pa.field(_LISTED, pa.int8()))
+            fields.append(pa.field(self._listed, pa.int8()))
             values.append(pa.array([0] * len(group), pa.int8()))
         files = FileList.of(
             pa.array([paths.to_storage_path(unit.change.file.path) for unit in group], pa.string()),
@@ -160,7 +162,7 @@ class _Reading:
         frame = frame.withColumn(columns.row, frame.metadataColumn("_metadata")["row_index"])
         if has_dead:
             bitmaps = dead_rows.bitmaps(self._spark, store, [(unit.number, unit.change) for unit in group])
-            frame = dead_rows.counting(frame, bitmaps, frame[columns.file], frame[_LISTED], frame[columns.row])
+            frame = dead_rows.counting(frame, bitmaps, frame[columns.file], frame[self._listed], frame[columns.row])
             frame = frame.drop(*(bitmaps[name] for name in bitmaps.columns))
         named = [
             f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"

@@ -6,14 +6,21 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.log.conflict.tables import SCHEMA, data, filled, rows
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.compaction_daemon import compact, stage, vacuum
-from tidelog.log import Committed, Superseded, Table
+from tidelog.log import Committed, OperationClass, Superseded, Table, predicate
 from tidelog.log.commit.race import Race
-from tidelog.log.errors import ConcurrentAppendException, ConcurrentDeleteDeleteException, HistoryExpiredError
+from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    HistoryExpiredError,
+)
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.loader import load
 
@@ -46,6 +53,33 @@ def test_metrics_of_an_overwrite_count_the_files_that_its_commit_removed() -> No
     outcome = overwriting.commit()
     assert isinstance(outcome, Committed)
     assert outcome.metrics["numRemovedFiles"] == 5
+
+
+@pytest.mark.parametrize(
+    ("winner", "is_lost"),
+    [
+        (lambda table: table.delete("k = 1"), True),
+        (lambda table: table.update("k = 1", {"v": "9"}), True),
+        (lambda table: table.delete("k = 2"), False),
+        (lambda table: table.insert(data((3, 3))), False),
+        (lambda table: compact(table, "minor"), False),
+    ],
+    ids=["delete", "update", "delete elsewhere", "insert", "compaction"],
+)
+def test_an_insert_that_depends_on_rows_that_are_there_loses_to_a_deletion(
+    winner: Callable[[Table], Any], is_lost: bool
+) -> None:
+    table = filled((1, 1), (2, 2))
+    inserting = reopen(table).begin()
+    adds = tuple(inserting.writer.write(pa.Table.from_pylist(data((7, 7)), SCHEMA)))
+    reads = Reads(predicate.parse("k = 1 OR k = 7", SCHEMA))
+    inserting.stage(Staged("MERGE", OperationClass.UPDATE_DELETE, adds=adds, reads=reads, sees_deletes=True))
+    winner(table)
+    if is_lost:
+        with pytest.raises(ConcurrentDeleteReadException, match="that this transaction may have read"):
+            inserting.commit()
+    else:
+        assert isinstance(inserting.commit(), Committed)
 
 
 # --- rows that winners added ------------------------------------------------------------------------------------------

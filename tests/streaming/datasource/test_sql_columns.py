@@ -165,25 +165,46 @@ MERGE = "MERGE INTO {} t USING (SELECT 1L AS id, true AS c, named_struct('x', 2L
 
 
 @pytest.mark.parametrize(
-    ("statement", "message"),
+    "statement",
     [
-        (f"{MERGE} WHEN MATCHED THEN UPDATE SET *", "its fields are x, y, and those of the column are a, b"),
-        (f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('x', 2L, 'y', 1L)", "its fields are x, y"),
-        ("UPDATE {} SET s = named_struct('x', 2L, 'y', 1L)", "its fields are x, y"),
-        ("UPDATE {} SET s = named_struct('b', id, 'a', 1L)", "of the values of a row; use MERGE INTO"),
-        (
-            f"{MERGE} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = named_struct('b', 2, 'a', 1)",
-            "means something else outside of Spark",
-        ),
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET *",
+        f"{MERGE} WHEN MATCHED THEN UPDATE SET s = named_struct('x', 2L, 'y', 1L)",
+        "UPDATE {} SET s = named_struct('x', 2L, 'y', 1L)",
     ],
 )
 def test_fields_that_have_no_names_in_the_column_are_refused(
-    spark: SparkSession, tmp_path: Path, statement: str, message: str
+    spark: SparkSession, tmp_path: Path, statement: str
 ) -> None:
     made = pairs(tmp_path)
-    with pytest.raises(PySparkException, match=message):
+    with pytest.raises(PySparkException, match="INCOMPATIBLE_DATA_FOR_TABLE"):
         spark.sql(statement.format(f"tidelog.`{made.path}`"))
     assert made.refresh().version == 1
+    spark.sql(f"CREATE TABLE named_pairs USING tidelog LOCATION '{made.path}'")
+    try:
+        with pytest.raises(PySparkException, match="its fields are x, y"):
+            spark.sql(statement.format("named_pairs"))
+    finally:
+        spark.sql("DROP TABLE named_pairs")
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("UPDATE {} SET s = named_struct('b', id, 'a', 7L)", {"a": 7, "b": 1}),
+        pytest.param(
+            f"{MERGE} WHEN MATCHED AND s.id > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET s = struct(t.id AS b, 2 AS a)",
+            {"a": 2, "b": 1},
+            marks=pytest.mark.full,
+        ),
+        pytest.param("UPDATE {} SET s.b = s.a + 5", {"a": 0, "b": 5}, marks=pytest.mark.full),
+    ],
+)
+def test_structs_of_the_values_of_a_row(
+    spark: SparkSession, tmp_path: Path, statement: str, expected: dict[str, int]
+) -> None:
+    made = pairs(tmp_path)
+    spark.sql(statement.format(f"tidelog.`{made.path}`"))
+    assert made.refresh().scan().to_arrow()["s"].to_pylist() == [expected]
 
 
 @pytest.mark.full
