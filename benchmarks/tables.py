@@ -6,6 +6,7 @@ An engine is imported only when it is used: a process that measures one must not
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -27,6 +28,7 @@ _BEYOND = 10**9
 
 # The files that exist of a table of many, and the rows of each.
 _REAL_FILES, _REAL_ROWS = 10, 20_000
+_STATEMENT_FILES = 16
 
 _FIELDS = (("id", "long"), ("ts", "timestamp"), ("v", "double"), ("name", "string"), ("p", "string"))
 _SCHEMA = json.dumps(
@@ -172,6 +174,27 @@ def write_keyed(
     for ids in np.array_split(randomness.permutation(rows), files):
         values = {"id": ids, "v": randomness.random(len(ids)), "k": randomness.integers(0, 1000, len(ids))}
         table.insert(pa.table(values))
+
+
+def for_statements(rows: int) -> Path:
+    """A table that both tidelog and delta-spark can change, with deletion vectors and 16 files in the order of `id`."""
+
+    def make(path: Path) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        from tidelog.log import Table
+
+        shutil.rmtree(path)  # `Table.create` makes it
+        kinds = {"id": pa.int64(), "k": pa.int32(), "v": pa.float64(), "name": pa.string(), "day": pa.date32()}
+        table = Table.create(str(path), pa.schema(list(kinds.items())))
+        for ids in np.array_split(np.arange(rows), _STATEMENT_FILES):
+            names = pa.array([f"row {hashlib.md5(str(number).encode()).hexdigest()}" for number in ids])
+            days = pa.array((19_723 + ids % 365).astype("int32")).cast(pa.date32())
+            columns = [pa.array(ids), pa.array((ids % 1000).astype("int32")), pa.array(ids * 1.5), names, days]
+            table.insert(pa.table(columns, names=list(kinds)))
+
+    return _cached(f"statements-{rows}", make)
 
 
 def small_files(rows: int, files: int) -> Path:

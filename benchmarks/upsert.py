@@ -2,7 +2,8 @@
 
 A batch of random keys, nine of ten of which are in the table, is upserted by each engine into its own copy of one
 table, in turns: with the key index, without it, by deltalake's merge and delta-spark's MERGE. Then what the index
-costs: when rows are written, on disk, and when its runs are merged; and what a read costs after the upserts.
+costs: when rows are written, on disk, and when its runs are merged; what a read costs after the upserts; and UPDATE,
+DELETE and MERGE of `spark.sql` beside delta-spark's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import tables, upsert_beside
+from benchmarks import tables, upsert_beside, upsert_statements
 from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Report, run_parts
 from benchmarks.peers import spark_session
 from benchmarks.timing import timed
@@ -70,10 +71,13 @@ class Sizes:
     slow_repetitions: int = 2
     seconds: float = 120
     period_s: float = 1
+    source: int = 10_000
 
 
-QUICK = Sizes((1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1)
-CASES = ("small", "large", "runs", "order", "deleted", "costs", "sink", "beside")
+QUICK = Sizes(
+    (1000, 5000), batch=10, large_batch=100, repetitions=2, slow_repetitions=1, seconds=2, period_s=0.1, source=100
+)
+CASES = ("small", "large", "runs", "order", "deleted", "costs", "sink", "beside", "statements")
 
 
 class UpsertBench:
@@ -231,6 +235,17 @@ class UpsertBench:
                 seconds=sizes.seconds,
                 period_s=sizes.period_s,
             )
+
+    def statements(self) -> None:
+        """UPDATE, DELETE and MERGE of `spark.sql`."""
+        upsert_statements.measure(
+            self._report,
+            self._spark or spark_session(delta=False, memory="4g"),
+            (TIDELOG,) if self._spark is None else (TIDELOG, DELTA_SPARK),
+            rows=self._sizes.rows[0],
+            source=self._sizes.source,
+            repetitions=self._sizes.slow_repetitions,
+        )
 
     def _after(self, folder: Path, rows: int) -> None:
         """Read one key by the index and without, and the whole table beside one that has had no upserts."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import REPOSITORY
+from benchmarks.upsert_statements import STATEMENTS, case
 
 CASES = {
     "machine",
@@ -31,6 +32,7 @@ CASES = {
     "20 upserts beside the daemon: files with tombstones, most in the last tenth, beside the second",
     "20 upserts beside the daemon: data files, most in the last tenth, beside the second",
     "20 upserts beside the daemon: a scan, beside one before",
+    *(case(name, 100, 1000) for name in STATEMENTS),
 }
 
 
@@ -50,6 +52,8 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
         elif "by an order" in line["case"]:
             assert line["tidelog"] > 0
             assert line["without_order"] > 0
+        elif "of a source" in line["case"]:
+            assert line["tidelog"] > 0
         elif "10 runs" in line["case"]:
             assert line["ratio"] == pytest.approx(line["tidelog"] / line["merged"], rel=0.01)
         elif "one run" in line["case"]:
