@@ -72,7 +72,7 @@ public class ChangesCatalog extends Catalog {
     return new Changes((String) ask("changelog", table, described(context, given)));
   }
 
-  private static Map described(ChangelogContext context, CaseInsensitiveStringMap given) {
+  static Map described(ChangelogContext context, CaseInsensitiveStringMap given) {
     HashMap more = new HashMap();
     more.put("deduplicationMode", context.deduplicationMode().value());
     more.put("computeUpdates", Boolean.valueOf(context.computeUpdates()));
@@ -280,7 +280,7 @@ public class ChangesCatalog extends Catalog {
       SparkPlan made =
           new FeedScan(
               output,
-              batch.scan(),
+              new Columns(columns),
               (Feed) batch.stream(),
               (Offset) batch.startOffset().get(),
               (Offset) batch.endOffset().get(),
@@ -299,11 +299,33 @@ public class ChangesCatalog extends Catalog {
     }
   }
 
+  /** The columns that a micro-batch reads: a plan that Spark compares with others has no names of its own any more. */
+  static class Columns implements Scan {
+    private final StructType schema;
+
+    Columns(List columns) {
+      StructType made = new StructType();
+      for (int i = 0; i < columns.size(); i++) {
+        Attribute column = (Attribute) columns.get(i);
+        made = made.add(column.name(), column.dataType(), column.nullable());
+      }
+      this.schema = made;
+    }
+
+    public StructType readSchema() {
+      return schema;
+    }
+
+    public String description() {
+      return "tidelog changes";
+    }
+  }
+
   /** A micro-batch, whose rows Spark counts as those of its own scans. */
   public static class FeedScan extends MicroBatchScanExec {
     private RDD rows;
 
-    /** With the parameters of the base, by which Spark makes copies. */
+    /** With the parameters of the base, by which Spark makes copies; the scan is of the class Columns. */
     public FeedScan(
         Seq output, Scan scan, MicroBatchStream stream, Offset start, Offset end, Option partitioning, Option ordering) {
       super(output, scan, stream, start, end, partitioning, ordering);
@@ -311,14 +333,20 @@ public class ChangesCatalog extends Catalog {
 
     public RDD inputRDD() {
       if (rows == null) {
-        List columns = CollectionConverters.asJava(output());
-        String[] names = new String[columns.size()];
-        for (int i = 0; i < names.length; i++) {
-          names[i] = ((Attribute) columns.get(i)).name();
-        }
-        rows = ((Feed) stream()).rows(start(), end(), names);
+        rows = ((Feed) stream()).rows(start(), end(), scan().readSchema().fieldNames());
       }
       return rows;
+    }
+
+    /** Spark reads once what it takes for equal. To its own scans of a stream, which have all columns, the stream is all. */
+    public boolean equals(Object other) {
+      return super.equals(other)
+          && other instanceof FeedScan
+          && scan().readSchema().equals(((FeedScan) other).scan().readSchema());
+    }
+
+    public int hashCode() {
+      return super.hashCode() * 31 + scan().readSchema().hashCode();
     }
 
     public boolean supportsColumnar() {

@@ -49,6 +49,12 @@ _OTHER_NAMES = ("TIDELOG", "Tidelog")
 _CATALOG = "tidelog.Catalog"
 _CHANGES_CATALOG = "tidelog.ChangesCatalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
+_SESSION_CHANGES = "tidelog.SessionChanges"
+# The same for a Spark that has no such thing.
+_NO_SESSION_CHANGES = """
+    package tidelog;
+    abstract class SessionChanges extends org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension {}
+"""
 _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_CHANGES = "tidelog.RowChanges"
@@ -89,13 +95,14 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
-        catalog = _CATALOG
+        catalog, session_changes = _CATALOG, _NO_SESSION_CHANGES
         _loaded(jvm, catalog)
-        _loaded(jvm, _SESSION_CATALOG)
         if spark_versions.CATALOGS_HAVE_CHANGES:
-            catalog = _CHANGES_CATALOG
+            catalog, session_changes = _CHANGES_CATALOG, None
             _loaded(jvm, catalog)
             jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        _loaded(jvm, _SESSION_CHANGES, session_changes)
+        _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, catalog)
         _loaded(jvm, _BY_NAME)

@@ -223,7 +223,7 @@ def _mode(options: Mapping[str, str], *, streaming: bool | None) -> Mode | None:
     if mode == "net" and streaming:
         raise ConfigurationError(
             "a stream cannot have the change mode 'net', which is the effect of a whole interval",
-            advice="use cdc, or read batches with spark.read",
+            advice="use cdc, which readStream.changes gives without deduplicationMode, or read batches with spark.read",
         )
     return mode
 

@@ -257,6 +257,12 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
     return _described(place, table)
 
 
+def _changelog(request: Request, _: Any) -> str:
+    """The changes of a table of the catalog, or of a name in the session's catalog."""
+    place = _place(request) if "names" in request else changed_place(request)
+    return sql_changes.changelog(request, *place)
+
+
 def _number(text: str) -> str:
     if not text.strip().isdigit():
         raise ConfigurationError(f"VERSION AS OF {text!r} is not a version", advice="give a whole number from 0 on")
@@ -498,7 +504,7 @@ def _truncate(request: Request, _: Any) -> None:
 
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
-    "changelog": lambda request, _: sql_changes.changelog(request, *_place(request)),
+    "changelog": _changelog,
     "changelogScan": sql_changes.scan_options,
     "place": _place_of_name,
     "named": _named,

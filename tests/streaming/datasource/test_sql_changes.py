@@ -6,7 +6,9 @@ import itertools
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +178,28 @@ def test_a_name_of_the_catalog(spark: SparkSession, tmp_path: Path) -> None:
     assert session.read.option("startingVersion", 1).changes("orders").select("n").collect() == [(1,)]
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.nightly)])
+def test_a_name_of_sparks_catalog(spark: SparkSession, keyed: Table, tmp_path: Path) -> None:
+    """In a session whose user asked for it; other tables have no changes."""
+    session = spark.newSession()
+    register(session)
+    session.conf.set("spark.sql.catalog.spark_catalog", "tidelog.SessionCatalog")
+    session.sql(f"CREATE TABLE tasks USING tidelog LOCATION '{keyed.path}'")
+    session.sql("CREATE TABLE other (n INT) USING parquet")
+    try:
+        frame = session.sql("SELECT _change_type FROM tasks CHANGES FROM VERSION 4 TO VERSION 4")
+        assert frame.collect() == [("delete",)]
+        seen: list[Any] = []
+        stream = session.readStream.option("startingVersion", 5).changes("default.tasks").select("k")
+        drain(stream, lambda batch, _: seen.extend(batch.collect()), tmp_path / "cp")
+        assert sorted(seen) == [(1,), (1,), (4,)]
+        with pytest.raises(AnalysisException, match=r"UNSUPPORTED_FEATURE.CHANGE_DATA_CAPTURE"):
+            session.sql("SELECT * FROM other CHANGES FROM VERSION 1")
+    finally:
+        session.sql("DROP TABLE tasks")
+        session.sql("DROP TABLE other")
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(25, marks=pytest.mark.nightly)])
 def test_random_histories_are_those_of_the_table(spark: SparkSession, tmp_path: Path, count: int) -> None:
     chosen = seed()
     for number in range(count):
@@ -194,7 +217,11 @@ def compare(spark: SparkSession, table: Table, randomness: random.Random) -> Non
     has_start, has_end, is_net, of_times = (randomness.random() < 0.5 for _ in range(4))
     after, until = start - has_start, end - (not has_end)
     mode = "net" if is_net else "cdc"
-    expected = table.changes(after=after, until=max(after, until), mode=mode, keys=["k"] if is_net else ())
+    found = table.changes(after=after, until=max(after, until), mode=mode, keys=["k"] if is_net else ()).to_arrow()
+    expected = counted(found)
+    computes_updates = randomness.random() < 0.5
+    if is_net and computes_updates and after >= 0:
+        expected += counted(pre_images(table.at(version=after).scan().to_arrow(), found))
     name, points = "VERSION", [str(start), str(end)]
     if of_times:
         name, points = "TIMESTAMP", [f"'{table.at(version=version).timestamp.isoformat()}'" for version in (start, end)]
@@ -203,10 +230,18 @@ def compare(spark: SparkSession, table: Table, randomness: random.Random) -> Non
         for word, point, included in zip(("FROM", "TO"), points, (has_start, has_end), strict=True)
     ]
     mode_name = "netChanges" if is_net else randomness.choice(["none", "dropCarryovers"])
-    keys = ", keys = 'k'" if is_net else ""
-    text = f"CHANGES {' '.join(bounds)} WITH (deduplicationMode = '{mode_name}'{keys})"
-    found = spark.sql(f"SELECT * FROM tidelog.`{table.path}` {text}").toArrow()
-    assert counted(found) == counted(expected.to_arrow()), text
+    options = f"deduplicationMode = '{mode_name}', computeUpdates = {computes_updates}"
+    text = f"CHANGES {' '.join(bounds)} WITH ({options}{', keys = \'k\'' if is_net else ''})"
+    assert counted(spark.sql(f"SELECT * FROM tidelog.`{table.path}` {text}").toArrow()) == expected, text
+
+
+def pre_images(before: pa.Table, net: pa.Table) -> pa.Table:
+    """The rows before the interval of the keys that it updated, as changes of the version of their last one."""
+    old = {row["k"]: row for row in before.to_pylist()}
+    updates = [row for row in net.to_pylist() if row["_change_type"] == "update_postimage"]
+    return pa.Table.from_pylist(
+        [{**row, **old[row["k"]], "_change_type": "update_preimage"} for row in updates], net.schema
+    )
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -257,6 +292,18 @@ def explained(query: Any) -> str:
 
 
 @pytest.mark.full
+def test_two_parts_of_a_query_read_other_columns_of_one_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark exchanges rows once for parts of a plan that it takes for equal."""
+    table = Table.create(str(tmp_path / "table"), pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.insert([{"a": 1, "b": 2}, {"a": 2, "b": 3}])
+    stream = changes_stream(spark, table.path)
+    joined = stream.select("a").join(stream.select("b"), F.expr("a = b"))
+    seen: list[tuple[Any, ...]] = []
+    drain(joined, lambda batch, _: seen.extend(map(tuple, batch.collect())), tmp_path / "cp")
+    assert seen == [(2, 2)]
+
+
+@pytest.mark.full
 def test_a_query_goes_on_from_the_checkpoint_of_the_format(spark: SparkSession, tmp_path: Path) -> None:
     """The offsets are the same, so a program can change over."""
     table = Table.create(str(tmp_path / "table"), NUMBERS)
@@ -288,22 +335,25 @@ def test_a_stream_that_cannot_be(
 
 
 @pytest.mark.full
-def test_other_columns_stop_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """Those that came between the load and the start, too: Spark would read them as the old ones."""
+@pytest.mark.parametrize("way", [changes_stream, partial(feed, changes="cdc")])
+def test_other_columns_stop_a_stream(
+    spark: SparkSession, tmp_path: Path, way: Callable[[SparkSession, str], DataFrame]
+) -> None:
+    """Also those that came between the load and the start: Spark would read them as the old ones."""
     table = Table.create(str(tmp_path / "table"), NUMBERS)
     table.insert([{"n": 1}])
-    stream = changes_stream(spark, table.path)
+    stream = way(spark, table.path)
     table.add_columns([pa.field("note", pa.string())])
     table.insert([{"n": 2, "note": "x"}])
     seen: list[int] = []
 
     def take(batch: DataFrame, _: int) -> None:
-        seen.extend(row["n"] for row in batch.collect())
+        seen.extend(sorted(row["n"] for row in batch.collect()))
 
     with pytest.raises(StreamingQueryException, match="TIDELOG_SCHEMA_CHANGED"):
         drain(stream, take, tmp_path / "cp")
-    assert seen == [1]
-    drain(changes_stream(spark, table.path), take, tmp_path / "cp")
+    assert seen == []
+    drain(way(spark, table.path), take, tmp_path / "cp")
     assert seen == [1, 2]
 
 
