@@ -9,6 +9,7 @@
 | 4.2 | a writer gives out its plan, whose metrics say how many rows the tasks wrote |
 | 4.2 | a task of a data source has an `inputPartition`; before, it had a list of them |
 | 4.2 | `to_arrow_schema` takes a time zone; it was always UTC before |
+| 4.2 | a catalog can be asked for the changes of a table: SELECT ... CHANGES, `read.changes`, `readStream.changes` |
 | 4.2 | `from_arrow_schema` makes a timestamp without a zone TIMESTAMP_NTZ unless told otherwise |
 """
 
@@ -74,6 +75,9 @@ SOURCES_TAKE_LIMITS = INSTALLED >= (4, 2)
 
 If not, the source bounds each micro-batch itself, and `Trigger.AvailableNow` and `Trigger.Once` run one of them.
 """
+
+CATALOGS_HAVE_CHANGES = INSTALLED >= (4, 2)
+"""Whether Spark has `TableCatalog.loadChangelog`, so that ChangesCatalog.java can be compiled."""
 
 WRITERS_COUNT = INSTALLED >= (4, 2)
 """Whether `saved_rows` can be called: writers give out their plan."""

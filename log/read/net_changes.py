@@ -34,12 +34,13 @@ _STAMPS = (COMMIT_VERSION, COMMIT_TIMESTAMP, POSITION)
 _CHANGE_COLUMNS = frozenset({CHANGE_TYPE, *_STAMPS})
 
 
-def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
+def net_changes(changes: pa.Table, keys: Sequence[str], path: str, *, pre_images: bool = False) -> pa.Table:
     """Reduce `changes` (mode `cdc`, in commit order) to the net effect on each key, ordered by commit version.
 
     - a key that is new: `insert` with its last row
     - a key that is gone: `delete` with its first row
-    - a key that has a different row: `update_postimage` with its last row
+    - a key that has a different row: `update_postimage` with its last row; with `pre_images`, before it
+      `update_preimage` with its first row
     - a key that was neither there before nor after, or has an equal row again: nothing
 
     Version and time are those of the key's last change. As a key, null is equal to null.
@@ -55,6 +56,11 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     shown_rows = np.where(exists, last, first)[keep]
     kinds = np.where(exists, np.where(existed, UPDATE_POSTIMAGE, INSERT), DELETE)[keep]
     stamped = last[keep]
+    if pre_images:
+        updated = keep & existed & exists
+        shown_rows = np.concatenate([first[updated], shown_rows])
+        kinds = np.concatenate([np.full(updated.sum(), UPDATE_PREIMAGE), kinds])
+        stamped = np.concatenate([last[updated], stamped])
     by_version = np.argsort(stamped, kind="stable")
     return _assembled(changes, shown_rows[by_version], stamped[by_version], kinds[by_version])
 

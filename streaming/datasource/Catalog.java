@@ -85,7 +85,7 @@ public class Catalog implements StagingTableCatalog {
     return DefaultSource.ask(request, null);
   }
 
-  private Object ask(String kind, Identifier table, Map more) {
+  Object ask(String kind, Identifier table, Map more) {
     return ask(kind, table.namespace(), table.name(), more);
   }
 

@@ -6,18 +6,18 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils;
-import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.V1Table;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's own catalog, with the past of the tables whose provider is tidelog. All else is Spark's.
+ * Spark's own catalog, with the past of the tables whose provider is tidelog, and from Spark 4.2 on their changes. All else
+ * is Spark's.
  *
  * A session has it if its user sets spark.sql.catalog.spark_catalog: Spark then finds fewer tables of other providers.
  */
-public class SessionCatalog extends DelegatingCatalogExtension {
+public class SessionCatalog extends SessionChanges {
   public Table loadTable(Identifier table, String version) throws NoSuchTableException {
     CatalogTable found = own(table);
     return found == null ? super.loadTable(table, version) : past(found, "version", version);
@@ -40,12 +40,21 @@ public class SessionCatalog extends DelegatingCatalogExtension {
     return isOwn ? known : null;
   }
 
-  private static Table past(CatalogTable known, String kind, Object moment) {
+  Map optionsOf(Identifier table) throws NoSuchTableException {
+    CatalogTable known = own(table);
+    return known == null ? null : optionsOf(known);
+  }
+
+  private static Map optionsOf(CatalogTable known) {
     Map options = new HashMap(CollectionConverters.asJava(known.storage().properties()));
     if (known.storage().locationUri().isDefined()) {
       options.put("path", CatalogUtils.URIToString((java.net.URI) known.storage().locationUri().get()));
     }
-    Map request = DefaultSource.request("named", options);
+    return options;
+  }
+
+  private static Table past(CatalogTable known, String kind, Object moment) {
+    Map request = DefaultSource.request("named", optionsOf(known));
     request.put(kind, moment);
     return new Catalog.PathTable((String) DefaultSource.ask(request, null));
   }

@@ -70,8 +70,13 @@ _CHAR = re.compile(r"\bchar\(", re.IGNORECASE)
 _EXECUTION_ID = "spark.sql.execution.id"
 _ROOT_EXECUTION_ID = "spark.sql.execution.root.id"
 _MOST_PINS = 256
-# Nodes of a streaming query's plan, and the class of the source behind a feed's.
-_WATERMARK, _SOURCE, _FEED = "EventTimeWatermark", "StreamingExecutionRelation", "tidelog.DefaultSource$Feed"
+# Nodes of a streaming query's plan: of a watermark; and of a source, with the name of its method that gives the source,
+# and the class of the source of a feed.
+_WATERMARK = "EventTimeWatermark"
+_SOURCES = {
+    "StreamingExecutionRelation": ("source", "tidelog.DefaultSource$Feed"),
+    "StreamingDataSourceV2ScanRelation": ("stream", "tidelog.ChangesCatalog$Feed"),
+}
 # What a writing mode is called in Java.
 _OVERWRITE, _IF_NEW, _IGNORE = "Overwrite", "ErrorIfExists", "Ignore"
 # What a name that Spark's catalog does not have yet stands for, of the modes above.
@@ -140,7 +145,7 @@ def batch_rows(
             found = writer.changes(
                 after=after, until=until, mode="net", columns=only_these(chosen), where=where, keys=options.keys
             )
-            frame = rows_of_changes(spark, writer, found, where)
+            frame = rows_of_changes(spark, writer, found, where, pre_images=options.pre_images)
         else:
             planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(options.changes, where, None).only(chosen))
             changes = list(planner.between(Offset(table.id, after), Offset(table.id, until)))
@@ -348,13 +353,18 @@ class FrameFeed:
     def _is_below_watermark(self, plan: Any, *, has_watermark: bool = False) -> bool:
         """Whether rows of this feed pass through a watermark in a part of the query's plan, or in one above it."""
         has_watermark = has_watermark or node_kind(plan) == _WATERMARK
-        if has_watermark and node_kind(plan) == _SOURCE:
-            source = plan.source()
-            return str(source.getClass().getName()) == _FEED and str(source.key()) == self._key
+        if has_watermark and node_kind(plan) in _SOURCES:
+            method, feed = _SOURCES[node_kind(plan)]
+            source = getattr(plan, method)()
+            return str(source.getClass().getName()) == feed and str(source.key()) == self._key
         return any(self._is_below_watermark(part, has_watermark=has_watermark) for part in each(plan.children()))
 
+    def first(self) -> str:
+        """Where the stream begins, for a Spark that asks for it before the first micro-batch."""
+        return json.dumps(self._reader.first_offset())
+
     def batch(self, start: str | None, end: str) -> DataFrame:
-        """The rows between two offsets."""
+        """The rows between two offsets, as a part of the query's plan."""
         last = json.loads(end)
         changes = list(self._reader.changes_between(last if start is None else json.loads(start), last))
         options, table, schema = self._reader.query
@@ -369,6 +379,14 @@ class FrameFeed:
             return file_scan.empty_stream(self.spark, plan.selection.schema)
         frame = plan.frame(self.spark, of_stream=True)
         return frame if self._asked is None else _cast(frame, self._asked)
+
+    def rows(self, start: str, end: str, names: Sequence[str]) -> DataFrame:
+        """These columns of the rows between two offsets, as a frame with a plan of its own."""
+        last = json.loads(end)
+        changes = list(self._reader.changes_between(json.loads(start), last))
+        options, table, schema = self._reader.query
+        plan = PlannedBatch(changes, Offset.from_json(last), table.store, options.query_columns.selection(schema))
+        return plan.frame(self.spark).select(*map(quoted, names))
 
     def newest(self) -> str:
         """The newest version seen and its time, for the query's progress."""

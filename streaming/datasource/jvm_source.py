@@ -7,15 +7,13 @@ session of Spark Connect has no JVM here, and keeps the Python source (`source.p
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import shutil
 import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import resources
@@ -49,12 +47,20 @@ _LOGGER = logger(__name__)
 _CLASS = "tidelog.DefaultSource"
 _OTHER_NAMES = ("TIDELOG", "Tidelog")
 _CATALOG = "tidelog.Catalog"
+_CHANGES_CATALOG = "tidelog.ChangesCatalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
+_SESSION_CHANGES = "tidelog.SessionChanges"
+# The same for a Spark that has no such thing.
+_NO_SESSION_CHANGES = """
+    package tidelog;
+    abstract class SessionChanges extends org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension {}
+"""
 _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_OPERATION = "tidelog.RowOperation"
 _REWRITTEN = "tidelog.Rewritten"
 _ROW_CHANGES = "tidelog.RowChanges"
+_NAMED_FUNCTIONS = "tidelog.NamedFunctions"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -92,10 +98,16 @@ def install(spark: SparkSession) -> bool:
         return False
     try:
         _loaded(jvm, _ROW_OPERATION)
-        _loaded(jvm, _CATALOG)
+        catalog, session_changes = _CATALOG, _NO_SESSION_CHANGES
+        _loaded(jvm, catalog)
+        if spark_versions.CATALOGS_HAVE_CHANGES:
+            catalog, session_changes = _CHANGES_CATALOG, None
+            _loaded(jvm, catalog)
+            jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        _loaded(jvm, _SESSION_CHANGES, session_changes)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
-            spark.conf.set(_CATALOG_SETTING, _CATALOG)
+            spark.conf.set(_CATALOG_SETTING, catalog)
         _loaded(jvm, _BY_NAME)
         _loaded(jvm, _NAME_COLUMNS)
         _loaded(jvm, _REWRITTEN)
@@ -106,6 +118,18 @@ def install(spark: SparkSession) -> bool:
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
+
+
+def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
+    """Let table functions of the session take the name of a table, and add Delta's `table_changes`."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    try:
+        _loaded(jvm, _NAMED_FUNCTIONS)
+        for name in functions:
+            jvm.tidelog.NamedFunctions.install(spark._jsparkSession, name)  # noqa: SLF001 - as above
+        jvm.tidelog.NamedFunctions.addTableChanges(spark._jsparkSession)  # noqa: SLF001 - as above
+    except (Py4JError, TypeError) as error:
+        _LOGGER.warning("the table functions of this Spark take paths only: %s", _first_line(error))
 
 
 def _hide_secrets(spark: SparkSession) -> None:
@@ -239,7 +263,7 @@ def _load(request: Mapping[str, Any], java: Any) -> str:
     table = table_to_read(options)
     found = read_columns(table.schema, options.query_columns)
     loaded = LoadedColumns(table.version, table.schema)
-    return f"{spark_versions.columns_from_arrow(found).json()}\n{base64.b64encode(pickle.dumps(loaded)).decode()}"
+    return f"{spark_versions.columns_from_arrow(found).json()}\n{loaded.to_text()}"
 
 
 def _start(request: Mapping[str, Any], java: Any) -> str:
@@ -248,14 +272,14 @@ def _start(request: Mapping[str, Any], java: Any) -> str:
     # Spark gives each source a place of its own below the checkpoint.
     checkpoint, _, _ = request["place"].rpartition(_SOURCES)
     require_apart(open_store(options.path, options.storage_options).url, checkpoint)
-    _, loaded = request["loaded"].split("\n")
+    *_, loaded = request["loaded"].split("\n")
     key = REAL_SYSTEM.uuid()
     _feeds[key] = frames.FrameFeed(
         spark,
         shown,
         key=key,
         zone=_zone(spark),
-        loaded=None if asked else pickle.loads(base64.b64decode(loaded)),  # noqa: S301 - made by `_load`
+        loaded=None if asked else LoadedColumns.from_text(loaded),
         asked=asked,
         only_plans=ONLY_PLANS in {name.lower() for name in request["options"]},
     )
@@ -366,6 +390,11 @@ def _batch(request: Mapping[str, Any], _: Any) -> Any:
     return frame._jdf  # noqa: SLF001 - as above
 
 
+def _rows(request: Mapping[str, Any], _: Any) -> Any:
+    frame: Any = _feeds[request["feed"]].rows(request["start"], request["end"], request["columns"])
+    return frame._jdf  # noqa: SLF001 - as above
+
+
 def _stop(request: Mapping[str, Any], _: Any) -> None:
     feed = _feeds.pop(request["feed"], None)
     if feed is None:
@@ -394,6 +423,8 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "start": _start,
     "latest": lambda request, _: _feeds[request["feed"]].latest(request["start"], reads_all=request["all"]),
     "batch": _batch,
+    "first": lambda request, _: _feeds[request["feed"]].first(),
+    "rows": _rows,
     "now": lambda request, _: _feeds[request["feed"]].end_at_newest(),
     "newest": lambda request, _: _feeds[request["feed"]].newest(),
     "limit": _limit,

@@ -66,6 +66,8 @@ _OF_DELTA = {
     "ignorechanges": "changes=cdc, or skipChangeCommits=true to leave such commits out,",
     "ignoredeletes": "skipChangeCommits=true",
 }
+# Only SQL's CHANGES has it: in the mode `net`, an updated key also has its old row.
+PRE_IMAGES = "__preimages"
 # For CREATE TABLE Spark passes the properties of the new catalog entry as options; this one is always among them.
 _OF_CATALOG_TABLE = "owner"
 
@@ -75,7 +77,7 @@ class ReadOptions:
     """The parsed options of a read; the names are those of the reference.
 
     `start` is not part of the interval, unless `is_start_included`, as Delta's options say. `zone` is the session's
-    time zone if a timestamp was read with it, else None.
+    time zone if a timestamp was read with it, else None. With `pre_images` net changes have updated keys' old rows, too.
     """
 
     path: str
@@ -94,6 +96,7 @@ class ReadOptions:
     where: str | None
     storage_options: Mapping[str, str] = field(repr=False)
     zone: str | None
+    pre_images: bool = False
 
     @property
     def query_columns(self) -> QueryColumns:
@@ -115,6 +118,7 @@ def parse_read(
     misplaced or malformed.
     """
     options, secrets = split_names(raw)
+    pre_images = options.pop(PRE_IMAGES, None) is not None
     _refuse_catalog_table(options)
     _refuse_misplaced(options, streaming=streaming)
     path = require_path(options, 'use .load("/path/to/table")')
@@ -142,6 +146,7 @@ def parse_read(
         where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms),
         storage_options=secrets,
         zone=moments.used_zone,
+        pre_images=pre_images,
     )
 
 
@@ -218,7 +223,7 @@ def _mode(options: Mapping[str, str], *, streaming: bool | None) -> Mode | None:
     if mode == "net" and streaming:
         raise ConfigurationError(
             "a stream cannot have the change mode 'net', which is the effect of a whole interval",
-            advice="use cdc, or read batches with spark.read",
+            advice="use cdc, which readStream.changes gives without deduplicationMode, or read batches with spark.read",
         )
     return mode
 

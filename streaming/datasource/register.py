@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.streaming.datasource import jvm_source
 from tidelog.streaming.datasource.source import TidelogDataSource
-from tidelog.streaming.datasource.table_functions import register_functions
+from tidelog.streaming.datasource.table_functions import TABLE_FUNCTIONS, register_functions
 from tidelog.streaming.executors.session import link_for_stream_readers, prepare_session
 
 
@@ -37,7 +37,10 @@ def register(spark: SparkSession) -> None:
     prepare_session(spark)
     if not jvm_source.install(spark):
         _register_python_source(spark)
+        register_functions(spark)
+        return
     register_functions(spark)
+    jvm_source.name_functions(spark, TABLE_FUNCTIONS)
 
 
 def _register_python_source(spark: SparkSession) -> None:

@@ -28,6 +28,7 @@ from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
 from tidelog.streaming import spark_versions
+from tidelog.streaming.datasource import sql_changes
 from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 from tidelog.streaming.executors.changed_rows import RowColumns
@@ -72,7 +73,8 @@ _REFUSED = {
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
         "a table of the catalog does not have the columns of changes",
-        'use spark.read.format("tidelog").option("changes", ...).load(path), or tidelog_changes(\'/path\', ...) in SQL',
+        'use spark.read.format("tidelog").option("changes", ...).load(path), or in SQL tidelog_changes(\'/path\', ...), or '
+        "from Spark 4.2 on SELECT ... FROM ... CHANGES FROM VERSION ...",
     ),
     "ClusterBy": ("CLUSTER BY is not supported", _CLUSTER),
     "CreateTableLike": (
@@ -93,6 +95,11 @@ _REFUSED = {
     "ReplacePart": (
         "where and partitionOverwriteMode do not fit REPLACE TABLE, which replaces all rows",
         "leave them out, or use writeTo(...).overwritePartitions(), or INSERT INTO ... REPLACE WHERE",
+    ),
+    "TableChanges": (
+        "table_changes takes a table and one or two versions here",
+        "for times use tidelog_changes('table', after => '...', until => '...'), whose start is exclusive, or from Spark 4.2 "
+        "on SELECT * FROM tidelog.`/path` CHANGES FROM TIMESTAMP '...' TO TIMESTAMP '...'",
     ),
     "UpdateColumnComment": ("a change of a column's comment is not supported", _CHANGES),
     "UpdateColumnDefaultValue": ("a change of a column's default is not supported", "name the value in each INSERT"),
@@ -172,6 +179,22 @@ def changed_place(request: Request) -> tuple[str, dict[str, str]]:
             advice=f"name the table by its path: tidelog.`{path}`",
         )
     return path, storage_options
+
+
+def _place_of_name(request: Request, _: Any) -> str:
+    """The path of the table that a name stands for, for a function that takes paths."""
+    if request["options"] is None:
+        raise ConfigurationError(
+            f"{request['name']} is not a table of tidelog, or it is a view that chooses rows or columns of one",
+            advice="give a table of the catalog tidelog, a name that was made USING tidelog, or a path",
+        )
+    path, storage_options = changed_place(request)
+    if storage_options and not request["hasStorageOptions"]:
+        raise ConfigurationError(
+            f"{request['name']} has storage options, which a table function would show in its plan",
+            advice="use CHANGES or changes(spark, path); or pass storage_options => map(...) to the function yourself",
+        )
+    return path
 
 
 def _described(
@@ -265,6 +288,12 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
         return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
     return _described(place, table, evolve=request.get("evolve") or ())
+
+
+def _changelog(request: Request, _: Any) -> str:
+    """The changes of a table of the catalog, or of a name in the session's catalog."""
+    place = _place(request) if "names" in request else changed_place(request)
+    return sql_changes.changelog(request, *place)
 
 
 def _number(text: str) -> str:
@@ -508,6 +537,9 @@ def _truncate(request: Request, _: Any) -> None:
 
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
+    "changelog": _changelog,
+    "changelogScan": sql_changes.scan_options,
+    "place": _place_of_name,
     "named": _named,
     "shown": _shown,
     "exists": _exists,

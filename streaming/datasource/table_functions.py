@@ -2,11 +2,13 @@
 
     SELECT * FROM tidelog_changes('/data/events', 3, 7)
     SELECT * FROM tidelog_read('/data/events', version => 3, where => 'price > 100')
-    SELECT * FROM tidelog_history('/data/events')
+    SELECT * FROM tidelog_history('tidelog.sales.orders')
 
 Spark asks `analyze` for the columns when it plans a query, and runs `eval` in one task. So a function is for a person's
 question; a job reads a large table with `tidelog.streaming.read` and `changes`. The version is chosen while the query
 is planned, so what is committed later does not show.
+
+Python gets paths only. Where Spark has the format as a class, `NamedFunctions.java` puts the path in the place of a name.
 """
 
 from __future__ import annotations
@@ -202,10 +204,11 @@ def _table(path: AnalyzeArgument, storage_options: AnalyzeArgument | None) -> Ta
     except TableNotFoundError as error:
         if "/" in found:
             raise
-        # Spark plans the function in a process without a session, so names cannot be looked up here.
+        # Spark plans the function in a process without a session; NamedFunctions.java has looked for a name before.
         raise TableNotFoundError(
-            f"there is no table at the path {found}",
-            advice="the functions take paths: DESCRIBE EXTENDED shows that of a name in a catalog as its Location",
+            f"there is no table at the path {found}, and none with that name",
+            advice="give the path, or a name that this session knows, as in tidelog.sales.orders; on Spark Connect the "
+            "functions take paths only: DESCRIBE EXTENDED shows that of a name as its Location",
             path=error.path,
         ) from None
 

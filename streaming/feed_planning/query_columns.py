@@ -6,6 +6,8 @@ other columns; loaded again, it continues there.
 
 from __future__ import annotations
 
+import base64
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +27,16 @@ class LoadedColumns:
 
     version: int
     schema: pa.Schema
+
+    def to_text(self) -> str:
+        """A text that `from_text` reads, for a caller that keeps texts only."""
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+    @staticmethod
+    def from_text(text: str) -> LoadedColumns:
+        """What `to_text` wrote."""
+        loaded: LoadedColumns = pickle.loads(base64.b64decode(text))  # noqa: S301 - made by `to_text`
+        return loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -111,13 +111,19 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
     return rows_of_changes(spark, table, found, where)
 
 
-def rows_of_changes(spark: SparkSession, table: Table, found: Changes, where: str | None) -> DataFrame:
-    """Changes of the table for which `where` is true, as `changes` gives them."""
+def rows_of_changes(
+    spark: SparkSession, table: Table, found: Changes, where: str | None, *, pre_images: bool = False
+) -> DataFrame:
+    """Changes of the table for which `where` is true, as `changes` gives them.
+
+    In the mode `net`, an updated key can also have its old row, as an `update_preimage`.
+    """
     schema = change_schema(table.schema, found.mode)
     if found.mode != "net":
         return jvm_rows(spark, table.store, found.units, schema, found.schema.names, where)
     rows = jvm_rows(spark, table.store, found.units, schema, schema.names, None)
-    return _net_rows(rows, Selection(schema, where, found.schema.names), found.keys, table.path)
+    work = partial(_net, pre_images=pre_images)
+    return _net_rows(rows, Selection(schema, where, found.schema.names), found.keys, table.path, work)
 
 
 def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None) -> Table:
@@ -125,7 +131,9 @@ def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] |
     return Table.open(path, storage_options=storage_options)
 
 
-def _net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], path: str) -> DataFrame:
+def _net_rows(
+    changes: DataFrame, selection: Selection, keys: Sequence[str], path: str, net: Callable[..., Iterator[pa.RecordBatch]]
+) -> DataFrame:
     """The selected rows of the net effect of `changes`, which have all columns of the change mode `cdc`.
 
     A task holds the changes of its share of the keys in memory. While the frame is computed it raises
@@ -133,7 +141,7 @@ def _net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], pat
     """
     # Spark, too, puts null with null, NaN with NaN and -0.0 with 0.0.
     shared_out = changes.repartition(*(F.col(quoted(name)) for name in keys))
-    work = partial(_net, selection.row_schema, selection.where, selection.schema.names, tuple(keys), path)
+    work = partial(net, selection.row_schema, selection.where, selection.schema.names, tuple(keys), path)
     plain = shared_out.toDF(*(f"c{place}" for place in range(len(changes.columns))))
     return from_arrow(plain, work, selection.schema)
 
@@ -145,10 +153,12 @@ def _net(
     keys: Sequence[str],
     path: str,
     batches: Iterator[pa.RecordBatch],
+    *,
+    pre_images: bool,
 ) -> Iterator[pa.RecordBatch]:
     selection = Selection(schema, where, columns)
     everything = pa.Table.from_batches((_typed(batch, schema) for batch in batches), schema=schema)
-    for batch in net_changes(everything, keys, path).to_batches():
+    for batch in net_changes(everything, keys, path, pre_images=pre_images).to_batches():
         yield from selection.apply(batch.select(selection.read_schema.names))
 
 

@@ -1,4 +1,5 @@
-"""Write a stream from a folder of files to a table until the folder is used up; the test kills this program.
+"""Write a stream from a folder of files, or the changes of a table, to a table until they are used up; the test kills
+this program.
 
 It reports its progress on stdout: `streaming`, then `batch` and `committed` around each call of the sink, and finally
 `drained`.
@@ -12,11 +13,12 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.shared.small_spark import SETTINGS
-from tidelog.streaming import Sink
+from tidelog.streaming import Sink, register
 
 
 def main(folder: str, table: str, checkpoint: str, seed: str) -> None:
@@ -38,7 +40,12 @@ def main(folder: str, table: str, checkpoint: str, seed: str) -> None:
         # The commit is durable, but Spark has not recorded it: many kills should happen here.
         time.sleep(chance.uniform(0, 0.4))
 
-    stream = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(folder)
+    reader = spark.readStream.option("maxFilesPerTrigger", 1)
+    if Path(folder, "_delta_log").exists():
+        register(spark)
+        stream = reader.changes(f"tidelog.`{folder}`").select("n")
+    else:
+        stream = reader.schema("n long").parquet(folder)
     writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
     print("streaming", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -9,14 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.randomness import seed
-from tests.streaming.support import Input, numbers_in
+from tests.streaming.support import NUMBERS, SINCE_CHANGES, Input, numbers_in
+from tidelog.compaction_daemon import compact
 from tidelog.log import OperationClass, Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.full]
@@ -108,17 +110,9 @@ def errors_of(tmp_path: Path) -> str:
     return (tmp_path / "errors").read_text()[-3000:]
 
 
-# Without victims given, each is chosen at random.
-@pytest.mark.parametrize(
-    "victims",
-    [
-        pytest.param(["python", "java"], id="one each"),
-        pytest.param([None] * 8, id="random", marks=pytest.mark.nightly),
-    ],
-)
-def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | None], tmp_path: Path) -> None:
+def run_with_kills(victims: list[str | None], tmp_path: Path, put: Callable[[int], object]) -> list[str]:
+    """Kill one program after the other while `put` adds to the input, then let one end; what was killed when."""
     chance = random.Random(seed())
-    source = Input(tmp_path / "input").put(4)
     kills: list[str] = []
     between = 0
     while len(kills) < len(victims):
@@ -131,14 +125,27 @@ def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | 
                 kill(process, victim)
                 kills.append(f"{victim} after {milestone}")
         between += was_killed_between_commits(tmp_path)
-        source.put(chance.randint(1, 3))
+        put(chance.randint(1, 3))
     print(f"kills: {', '.join(kills)}; {between} of them between the sink's commit and Spark's")
 
     with writer(tmp_path, 0) as process:
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 0, errors_of(tmp_path)
         assert out.splitlines()[-1] == "drained"
+    return kills
 
+
+# Without victims given, each is chosen at random.
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(["python", "java"], id="one each"),
+        pytest.param([None] * 8, id="random", marks=pytest.mark.nightly),
+    ],
+)
+def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | None], tmp_path: Path) -> None:
+    source = Input(tmp_path / "input").put(4)
+    kills = run_with_kills(victims, tmp_path, source.put)
     path = tmp_path / "table"
     assert numbers_in(path) == source.numbers
     table = Table.open(str(path))
@@ -160,3 +167,20 @@ def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | 
     for hint in [*log.glob("*.crc"), *log.glob("*.parquet"), *log.glob("_last_checkpoint")]:
         hint.unlink()
     assert numbers_in(path) == source.numbers
+
+
+@SINCE_CHANGES
+@pytest.mark.nightly
+def test_each_change_is_in_the_table_once_after_repeated_kills(tmp_path: Path) -> None:
+    """The stream is `readStream.changes`. Compactions come between the commits."""
+    source = Table.create(str(tmp_path / "input"), NUMBERS)
+    numbers = itertools.count()
+
+    def put(commits: int) -> None:
+        for _ in range(commits):
+            source.insert([{"n": n} for n in itertools.islice(numbers, 10)])
+        compact(source)
+
+    put(4)
+    run_with_kills([None] * 6, tmp_path, put)
+    assert numbers_in(tmp_path / "table") == numbers_in(source.path)

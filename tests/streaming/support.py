@@ -37,6 +37,10 @@ BEFORE_LIMITS = pytest.mark.skipif(
     IN_JVM or spark_versions.SOURCES_TAKE_LIMITS, reason="Spark below 4.2 does not tell a Python source its limits"
 )
 
+SINCE_CHANGES = pytest.mark.skipif(
+    not (IN_JVM and spark_versions.CATALOGS_HAVE_CHANGES), reason="Spark 4.2 and later ask a catalog for changes"
+)
+
 BatchFunction = Callable[[DataFrame, int], None]
 Error = TypeVar("Error", bound=TidelogError)
 
@@ -167,6 +171,12 @@ def drain_feed(spark: SparkSession, path: Path | str, checkpoint: Path, **option
 
 def feed(spark: SparkSession, path: Path | str, **options: str | int) -> DataFrame:
     return spark.readStream.format("tidelog").options(**options).load(str(path))
+
+
+def changes_stream(spark: SparkSession, path: Path | str, **options: str | int) -> DataFrame:
+    """The same rows as of `feed` with `changes=cdc`, by `readStream.changes`."""
+    stream: DataFrame = spark.readStream.options(**options).changes(f"tidelog.`{path}`")
+    return stream
 
 
 def read(spark: SparkSession, path: Path | str, **options: str | int) -> DataFrame:

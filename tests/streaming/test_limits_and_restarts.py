@@ -10,7 +10,17 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.streaming.support import BEFORE_LIMITS, NUMBERS, drain_feed, feed, forget_last_commit, run_to_end, wait_until
+from tests.streaming.support import (
+    BEFORE_LIMITS,
+    NUMBERS,
+    SINCE_CHANGES,
+    changes_stream,
+    drain_feed,
+    feed,
+    forget_last_commit,
+    run_to_end,
+    wait_until,
+)
 from tidelog.log import Table
 from tidelog.log.errors import PrerequisiteError
 from tidelog.streaming import Feed
@@ -36,7 +46,8 @@ def writer(spark: SparkSession, way: str, table: Table, function: BatchFunction)
     """A query with one file in a micro-batch."""
     if way == "Feed":
         return Feed(spark, table.path, max_files=1).foreachBatch(function)
-    return feed(spark, table.path, maxFilesPerTrigger=1).writeStream.foreachBatch(function)
+    stream = changes_stream if way == "changes" else feed
+    return stream(spark, table.path, maxFilesPerTrigger=1).writeStream.foreachBatch(function)
 
 
 def batches(spark: SparkSession, way: str, table: Table, checkpoint: Path, count: int) -> list[tuple[int, list[int]]]:
@@ -56,7 +67,9 @@ def batches(spark: SparkSession, way: str, table: Table, checkpoint: Path, count
 
 
 @pytest.mark.oldest
-@pytest.mark.parametrize("way", ["readStream", pytest.param("Feed", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "way", ["readStream", pytest.param("Feed", marks=pytest.mark.full), pytest.param("changes", marks=SINCE_CHANGES)]
+)
 def test_each_micro_batch_is_bounded_across_restarts(
     spark: SparkSession, table: Table, tmp_path: Path, way: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""The two ways to follow a table in a query. They take the same options, so one test can run both."""
+"""The ways to follow a table in a query. They take the same options, so one test can run all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.streaming.support import BatchFunction, feed, run_to_end
+from tests.streaming.support import IN_JVM, BatchFunction, changes_stream, feed, run_to_end
 from tidelog import Feed
 from tidelog.log import Table
+from tidelog.streaming import spark_versions
 
 FORMAT_NAMES = {
     "consumer": "consumer",
@@ -32,7 +33,15 @@ def by_feed(spark: SparkSession, path: str, function: BatchFunction, **options: 
     return Feed(spark, path, **options).foreachBatch(function)
 
 
+def by_changes(spark: SparkSession, path: str, function: BatchFunction, **options: Any) -> DataStreamWriter:
+    """`readStream.changes`, of Spark 4.2 and later."""
+    named = {FORMAT_NAMES[name]: value for name, value in options.items()}
+    return changes_stream(spark, path, **named).writeStream.foreachBatch(function)
+
+
 WAYS: dict[str, Callable[..., DataStreamWriter]] = {"format": by_format, "Feed": by_feed}
+if IN_JVM and spark_versions.CATALOGS_HAVE_CHANGES:
+    WAYS["changes"] = by_changes
 
 
 def follow(

@@ -15,6 +15,7 @@ from tests.log.support import live_files, memory_store, new_table, stage_compact
 from tests.randomness import seed
 from tidelog.log import Transaction
 from tidelog.log.errors import ConflictError
+from tidelog.log.storage import Store
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("v", pa.float64()), ("p", pa.string()), ("s", pa.struct([("x", pa.list_(pa.string()))]))]
@@ -26,7 +27,7 @@ OPERATIONS = 9
 class History:
     """A table with random operations. Keys are unique in each version; values often repeat."""
 
-    def __init__(self, randomness: random.Random) -> None:
+    def __init__(self, randomness: random.Random, store: Store | None = None) -> None:
         self.randomness = randomness
         self._fresh = iter(range(10_000))
         properties = {
@@ -34,7 +35,7 @@ class History:
             "delta.enableChangeDataFeed": randomness.random() < 0.3,
         }
         partition_by = ["p"] if randomness.random() < 0.5 else []
-        self.table = new_table(memory_store(), SCHEMA, partition_by=partition_by, properties=properties)
+        self.table = new_table(store or memory_store(), SCHEMA, partition_by=partition_by, properties=properties)
         self.table.insert(self._rows(8))
         self._partitioned = bool(partition_by)
 

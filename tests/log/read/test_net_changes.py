@@ -14,6 +14,7 @@ from tests.log.support import live_files, memory_store, new_table, stage_compact
 from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.errors import DuplicateKeyError
+from tidelog.log.read.net_changes import net_changes
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 HISTORIES = 25
@@ -61,6 +62,24 @@ def test_a_row_that_was_deleted_and_inserted_again_is_one_row() -> None:
     run(table, "delete", "10")
     run(table, "insert", "1", "20")
     assert net(table, start) == [(1, 20, "update_postimage")]
+
+
+def test_updates_with_the_rows_before_them() -> None:
+    """As Spark defines net changes with computeUpdates."""
+    table = table_with((1, 10), (2, 20), (3, 30))
+    start = table.version
+    for statement in ("update 10 11", "delete 20", "insert 4 40", "delete 30", "insert 3 31", "update 11 12"):
+        run(table, *statement.split())
+    found = net_changes(table.changes(after=start).to_arrow(), ["k"], "table", pre_images=True)
+    columns = [found[name].to_pylist() for name in ("k", "v", "_change_type", "_commit_version")]
+    assert list(zip(*columns, strict=True)) == [
+        (2, 20, "delete", start + 2),
+        (4, 40, "insert", start + 3),
+        (3, 30, "update_preimage", start + 5),
+        (3, 31, "update_postimage", start + 5),
+        (1, 10, "update_preimage", start + 6),
+        (1, 12, "update_postimage", start + 6),
+    ]
 
 
 def test_a_row_that_no_commit_of_the_interval_touches_is_not_seen() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import MapType, StringType
 from pyspark.sql.udtf import AnalyzeArgument
 
 from tests.lanes import full
-from tests.streaming.support import rewrite_all
+from tests.streaming.support import JVM_SOURCE, rewrite_all
 from tidelog.log import Table
 from tidelog.streaming import register
 from tidelog.streaming.datasource import table_functions
@@ -158,7 +158,7 @@ def test_a_join_with_a_function(spark: SparkSession, table: Table) -> None:
     ("call", "message"),
     [
         ("tidelog_read('/nothing/here')", "TIDELOG_TABLE_NOT_FOUND"),
-        ("tidelog_history('sales.orders')", "no table at the path sales.orders; the functions take paths: DESCRIBE"),
+        ("tidelog_history('sales.orders')", "no table at the path sales.orders, and none with that name; give the path"),
         ("tidelog_changes('{path}', 3, 1)", "TIDELOG_CONFIGURATION: the interval ends before it starts"),
         ("tidelog_changes(string(rand()))", "TIDELOG_CONFIGURATION: the argument 'path' is not a constant"),
         *full(
@@ -176,3 +176,65 @@ def test_a_wrong_call(spark: SparkSession, table: Table, call: str, message: str
     with pytest.raises((AnalysisException, PySparkException)) as caught:
         sql(spark, f"SELECT * FROM {call.format(path=table.path)}")
     assert message in str(caught.value)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.oldest
+@JVM_SOURCE
+def test_names_of_tables(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Of the catalog tidelog, of Spark's own, and of a view that is the whole table."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.tidelog.warehouse", str(tmp_path))
+    register(session)
+    sold = Table.create(f"{tmp_path}/sales/orders", pa.schema([("n", pa.int64())]))
+    sold.insert([{"n": 7}])
+    count = partial(sql, session)
+    assert count("SELECT n FROM tidelog_changes('tidelog.sales.orders', 0)") == [(7,)]
+    assert count(f"SELECT n FROM tidelog_read('tidelog.`{table.path}`')") == [(2,)]
+    session.sql(f"CREATE TABLE events USING tidelog LOCATION '{table.path}'")
+    session.sql("CREATE TABLE other (n INT) USING parquet")
+    session.sql(f"CREATE TEMPORARY VIEW shown USING tidelog OPTIONS (path '{table.path}')")
+    session.sql(f"CREATE TEMPORARY VIEW later USING tidelog OPTIONS (path '{table.path}', where 'n > 1')")
+    try:
+        assert count("SELECT max(version) FROM tidelog_history('default.events')") == [(4,)]
+        assert count("SELECT n FROM tidelog_changes(after => 1, path => 'events', until => 2)") == [(2,)]
+        assert count("SELECT n FROM tidelog_read('shown')") == [(2,)]
+        session.sql("USE tidelog.sales")
+        assert count("SELECT n FROM tidelog_changes('orders', 0)") == [(7,)]
+        session.sql("USE spark_catalog.default")
+        for call, message in {
+            "tidelog_read('other')": "TIDELOG_CONFIGURATION: other is not a table of tidelog",
+            "tidelog_read('later')": "TIDELOG_CONFIGURATION: the name has the option 'where'",
+            "tidelog_read('tidelog.sales.nothing')": "TIDELOG_TABLE_NOT_FOUND",
+        }.items():
+            with pytest.raises(PySparkException) as caught:
+                count(f"SELECT * FROM {call}")
+            assert message in str(caught.value)
+    finally:
+        session.sql("DROP TABLE events")
+        session.sql("DROP TABLE other")
+
+
+@JVM_SOURCE
+def test_credentials_of_a_catalog_are_not_shown_in_a_plan(spark: SparkSession, tmp_path: Path) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.tidelog.warehouse", str(tmp_path))
+    session.conf.set("spark.sql.catalog.tidelog.storageOption.secret", "hidden")
+    register(session)
+    Table.create(f"{tmp_path}/orders", pa.schema([("n", pa.int64())]))
+    with pytest.raises(PySparkException, match=r"TIDELOG_CONFIGURATION: tidelog.orders has storage options"):
+        session.sql("SELECT * FROM tidelog_changes('tidelog.orders')")
+
+
+@JVM_SOURCE
+def test_table_changes_of_delta(spark: SparkSession, table: Table) -> None:
+    """Its versions are both included."""
+    name = f"tidelog.`{table.path}`"
+    assert changed(sql(spark, f"SELECT * FROM table_changes('{name}', 2, 3)")) == [("insert", 2, 2), ("delete", 3, 1)]
+    assert changed(sql(spark, f"SELECT * FROM table_changes('{table.path}', 3)")) == [("delete", 3, 1)]
+    with pytest.raises(PySparkException, match="TIDELOG_CONFIGURATION: table_changes takes a table and one or two"):
+        sql(spark, f"SELECT * FROM table_changes('{name}', '2026-01-01')")
+    with pytest.raises(PySparkException, match="TIDELOG_CONFIGURATION: the interval ends before it starts"):
+        sql(spark, f"SELECT * FROM table_changes('{name}', 3, 1)")
