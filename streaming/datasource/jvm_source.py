@@ -36,7 +36,7 @@ from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, row_changes, sql_catalog
+from tidelog.streaming.datasource import frames, procedures, row_changes, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
@@ -52,6 +52,7 @@ _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
 _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
+_PROCEDURES = "tidelog.Procedures"
 _ROW_CHANGES = "tidelog.RowChanges"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
@@ -89,6 +90,7 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
+        _loaded(jvm, _PROCEDURES)
         _loaded(jvm, _CATALOG)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
@@ -399,5 +401,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "overwrite": _overwrite,
     "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
+    "call": lambda request, given: procedures.call(_session(given), request),
+    **procedures.ANSWERS,
     **sql_catalog.ANSWERS,
 }
