@@ -14,6 +14,7 @@ import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
@@ -24,6 +25,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -60,7 +62,7 @@ import scala.Option;
  * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
  * everything.
  */
-public class Catalog implements StagingTableCatalog {
+public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   private String name;
   private Map options;
 
@@ -221,6 +223,15 @@ public class Catalog implements StagingTableCatalog {
 
   public void renameTable(Identifier from, Identifier to) {
     DefaultSource.refuse("RenameTable");
+  }
+
+  public UnboundProcedure loadProcedure(Identifier name) {
+    return Procedures.loaded(name);
+  }
+
+  /** Spark asks from 4.1 on. */
+  public Identifier[] listProcedures(String[] namespace) {
+    return Procedures.listed(namespace);
   }
 
   static class Named implements Identifier {

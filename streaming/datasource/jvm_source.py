@@ -34,7 +34,7 @@ from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, rewritten, row_changes, sql_catalog
+from tidelog.streaming.datasource import frames, procedures, rewritten, row_changes, sql_catalog
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
@@ -59,6 +59,7 @@ _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_OPERATION = "tidelog.RowOperation"
 _REWRITTEN = "tidelog.Rewritten"
+_PROCEDURES = "tidelog.Procedures"
 _ROW_CHANGES = "tidelog.RowChanges"
 _NAMED_FUNCTIONS = "tidelog.NamedFunctions"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
@@ -97,6 +98,7 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
+        _loaded(jvm, _PROCEDURES)
         _loaded(jvm, _ROW_OPERATION)
         catalog, session_changes = _CATALOG, _NO_SESSION_CHANGES
         _loaded(jvm, catalog)
@@ -437,5 +439,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     "rows": lambda request, given: rewritten.change(_session(given[0]), request, given[1]),
+    "call": lambda request, given: procedures.call(_session(given), request),
+    **procedures.ANSWERS,
     **sql_catalog.ANSWERS,
 }

@@ -20,6 +20,8 @@ from tidelog.log.predicate.dialect import STATEMENTS
 from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource import row_changes
+from tidelog.streaming.datasource.procedure_texts import ProcedureCall, procedure_call
+from tidelog.streaming.datasource.procedures import is_own, run
 from tidelog.streaming.datasource.sql_catalog import table_place
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect, prepare_session
@@ -35,14 +37,6 @@ _PARTS: Mapping[type, set[str]] = {
     exp.Merge: {"this", "using", "on", "whens"},
     exp.Table: {"this", "db", "catalog", "alias"},
 }
-# Statements of Delta's SQL that Spark's parser does not know, by their first words, and what does the same.
-_OF_DELTA = {
-    "DESCRIBE DETAIL": "DESCRIBE EXTENDED, or Table.open(path)",
-    "DESCRIBE HISTORY": "SELECT * FROM tidelog_history('/path/to/table'), or Table.open(path).history()",
-    "OPTIMIZE": "tidelog.streaming.table(spark, path).compact(), or the compaction daemon",
-    "RESTORE": "Table.open(path).restore(version=...)",
-    "VACUUM": "Table.open(path).vacuum()",
-}
 # How Spark says so: it takes HISTORY and DETAIL for names of tables.
 _UNKNOWN = {"PARSE_SYNTAX_ERROR", "TABLE_OR_VIEW_NOT_FOUND"}
 _UPDATE = "UPDATE tidelog.`/path` SET column = value WHERE predicate"
@@ -53,7 +47,10 @@ _MERGE = (
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run a statement: UPDATE, DELETE and MERGE by keys on a table of the catalog `tidelog`, and all others by Spark.
+    """Run a statement on a table of the catalog `tidelog`, and all others by Spark.
+
+    UPDATE, DELETE and MERGE by keys, `CALL tidelog.system...`, and statements that Spark's parser does not know:
+    OPTIMIZE, VACUUM, RESTORE, DESCRIBE HISTORY and DESCRIBE DETAIL.
 
     In a classic session `spark.sql` takes them as well; this also works on Spark Connect, and says what was changed. A
     change is one commit, or none if it fails. Executors do the work, as for `table(spark, path)`; predicates and new
@@ -68,25 +65,39 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
         text: One SQL statement. A table is tidelog.`/path`, or a name below the catalog's warehouse.
 
     Returns:
-        Of UPDATE, DELETE and MERGE a row with the version of the commit and `num_affected_rows`; else Spark's frame.
+        Of UPDATE, DELETE and MERGE a row with the version of the commit and `num_affected_rows`; of the statements that
+        Spark does not know what their procedure returns; else Spark's frame.
 
     Raises:
         PredicateError: A part of the statement is not supported; the error says what is.
-        ConfigurationError: Spark does not know the statement, and it is one of Delta's, such as OPTIMIZE; the error
-            says what does the same.
+        ConfigurationError: Spark does not know the statement, such as OPTIMIZE, and the table is none of tidelog's.
         SchemaMismatchError, DuplicateKeyError, AppendOnlyError, ConflictError: As for the methods of `SparkTable`.
 
     Example:
         sql(spark, "UPDATE tidelog.`/data/orders` SET state = 'paid' WHERE id = 7")
     """
+    call: ProcedureCall | None = None
+    refused: PredicateError | None = None
+    try:
+        call = procedure_call(text)
+    except PredicateError as error:
+        refused = error
+    is_call = call is not None and call.statement == "CALL"
+    if call is not None and (not is_call or is_connect(spark)) and is_own(spark, call.values.get("table")):
+        return run(spark, call.name, call.values)
     try:
         return _ran(spark, text)
     except PySparkException as error:
-        begin = f"{' '.join(text.upper().split()[:2])} "
-        known = next((words for words in _OF_DELTA if begin.startswith(f"{words} ")), None)
-        if known is None or error.getCondition() not in _UNKNOWN:
+        if is_call or error.getCondition() not in _UNKNOWN:
             raise
-        raise ConfigurationError(f"{known} is not a statement of Spark", advice=f"use {_OF_DELTA[known]}") from error
+        if refused is not None:
+            raise refused from error
+        if call is None:
+            raise
+        raise ConfigurationError(
+            f"{call.statement} is not a statement of Spark, and {call.values['table']} is not a table of tidelog's",
+            advice=f"name one by its path, as in tidelog.`/path/to/table`: then it is {call}",
+        ) from error
 
 
 def _ran(spark: SparkSession, text: str) -> DataFrame:

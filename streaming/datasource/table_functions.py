@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
-from tidelog.log import Changes, Scan, Table
+from tidelog.log import Changes, CommitRecord, Scan, Table
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
 from tidelog.log.presentable import brief
 from tidelog.log.read.scan import RowReader
@@ -164,23 +164,32 @@ class TidelogHistory(_Function):
         if isinstance(limit, int) and limit > 0:
             limit += table.version - planned.until
         for record in table.history(limit):
-            if record.version > planned.until:
-                continue
-            yield (
-                record.version,
-                record.timestamp,
-                record.time_version,
-                record.operation_class.value,  # plain text: Spark 4.1 and earlier take no enum
-                record.operation,
-                record.engine,
-                record.data_change,
-                record.rows_added,
-                record.rows_updated,
-                record.rows_deleted,
-                {name: str(value) for name, value in record.metrics.items()},
-                record.user_metadata,
-                record.checkpoint_only,
-            )
+            if record.version <= planned.until:
+                yield _row_of(record)
+
+
+def history_rows(table: Table, limit: int | None) -> pa.Table:
+    """The retained commits, newest first, with the columns of `tidelog_history`."""
+    rows = [_row_of(record) for record in table.history(limit)]
+    return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], schema=_HISTORY)
+
+
+def _row_of(record: CommitRecord) -> tuple[Any, ...]:
+    return (
+        record.version,
+        record.timestamp,
+        record.time_version,
+        record.operation_class.value,  # plain text: Spark 4.1 and earlier take no enum
+        record.operation,
+        record.engine,
+        record.data_change,
+        record.rows_added,
+        record.rows_updated,
+        record.rows_deleted,
+        {name: str(value) for name, value in record.metrics.items()},
+        record.user_metadata,
+        record.checkpoint_only,
+    )
 
 
 TABLE_FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRead, "tidelog_history": TidelogHistory}

@@ -64,9 +64,23 @@ def test_statements_in_sql(connect: SparkSession, tmp_path: Path) -> None:
     rows_now = sorted(tuple(row.values()) for row in made.at().scan().to_arrow().to_pylist())
     assert rows_now == [(1, "x"), (2, "a"), (3, "b"), (9, "y")]
     assert sql(connect, "SELECT 1 AS one").collect() == [(1,)]
-    for statement, instead in (("OPTIMIZE", "compact"), ("DESCRIBE HISTORY", "tidelog_history")):
-        with pytest.raises(ConfigurationError, match=f"{statement} is not a statement of Spark; use .*{instead}"):
-            sql(connect, f"{statement} {name}")
+
+
+def test_procedures_in_sql(connect: SparkSession, tmp_path: Path) -> None:
+    """They run here: the server does not know them."""
+    made = Table.create(str(tmp_path / "made"), pa.schema([("n", pa.int64()), ("part", pa.string())]))
+    for n in range(3):
+        made.insert([{"n": n, "part": "a"}])
+    [done] = sql(connect, f"OPTIMIZE tidelog.`{made.path}`").collect()
+    assert (done.version, done.files_removed, done.files_added) == (4, 3, 1)
+    [last] = sql(connect, f"CALL tidelog.system.history('{made.path}', limit => 1)").collect()
+    assert (last.version, last.operation, last.data_change) == (4, "OPTIMIZE", False)
+    assert sql(connect, f"RESTORE TABLE tidelog.`{made.path}` TO VERSION AS OF 1").first().version == 5
+    assert made.refresh().scan().to_arrow().num_rows == 1
+    with pytest.raises(ConfigurationError, match="a name of Spark's own catalog, which is not known on Spark Connect"):
+        sql(connect, "CALL tidelog.system.compact('orders')").collect()
+    with pytest.raises(ConfigurationError, match=r"OPTIMIZE is not a statement of Spark, and `orders` is not a table"):
+        sql(connect, "OPTIMIZE orders")
 
 
 def test_a_lookup(connect: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.log.rules.support import default, ruled_table
 from tests.streaming.datasource.sql_tables import rows, small_table
 from tests.streaming.support import JVM_SOURCE, numbers_in
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
+from tidelog.log.errors import PredicateError, TableNotFoundError
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import register, sql
 from tidelog.streaming.datasource import frames
@@ -532,26 +532,6 @@ def test_texts_mean_what_they_mean_in_a_predicate(spark: SparkSession, texts: Sp
     sql(texts, f"UPDATE {name} SET part = 'its' WHERE n = 2")
     sql(texts, f"DELETE FROM {name} WHERE part = 'it''s'")
     assert rows(spark, f"SELECT * FROM {name}") == [(0, "a"), (2, "its"), (3, "b")]
-
-
-@pytest.mark.parametrize(
-    ("statement", "instead"),
-    [
-        ("optimize {} ZORDER BY (n)", r"OPTIMIZE is not a statement of Spark; use .*compact\(\)"),
-        ("VACUUM {}", r"VACUUM is not a statement of Spark; use Table\.open\(path\)\.vacuum"),
-        ("RESTORE TABLE {} TO VERSION AS OF 0", r"use Table\.open\(path\)\.restore\(version"),
-        ("DESCRIBE  HISTORY {}", r"DESCRIBE HISTORY is not a statement of Spark; use SELECT \* FROM tidelog_history"),
-        ("describe detail {}", "DESCRIBE DETAIL is not a statement of Spark; use DESCRIBE EXTENDED"),
-    ],
-)
-@pytest.mark.parametrize("by_text", [True, False])
-def test_statements_of_delta_have_a_name_here(
-    spark: SparkSession, texts: SparkSession, table: Table, statement: str, instead: str, *, by_text: bool
-) -> None:
-    with pytest.raises(ConfigurationError, match=instead):
-        sql(texts if by_text else spark, statement.format(f"tidelog.`{table.path}`"))
-    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
-        sql(texts if by_text else spark, "DESCRIBE nothing")
 
 
 def test_names_of_the_current_catalog(named: SparkSession) -> None:
