@@ -70,9 +70,9 @@ _SAMPLED_ROWS = 2**16
 # Integers as their steps, packed in blocks and in parts of these (Parquet, "Delta Encoding"). Spark reads it since 3.3.
 STEPS = "DELTA_BINARY_PACKED"
 _STEPS_BLOCK, _STEPS_PART = 128, 32
-# Rows of text with codes that are written at once, as the bits of their widest column: 131,072 of 64 bits.
+# Rows beside text with codes that are written at once, and the bits that they have in a column: 131,072 of 64 bits.
+_MOST_ROWS = 2**20
 _BATCH_BITS = 2**23
-_CODE_BITS = 64
 # Newer releases of Arrow have it.
 _HAS_PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
 # Bits per value beside the packed ones: of each block the least step, and of each part the width.
@@ -163,6 +163,7 @@ def with_steps(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layou
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
     """A writer of parquet that engines of today read; Spark since 3.3."""
+    rows_at_once = _rows_at_once(schema)
     compression = dict.fromkeys(parquet_columns(schema), layout.compression)
     options: dict[str, Any] = {
         "compression": {**compression, **dict.fromkeys(layout.uncompressed, "none")},
@@ -174,7 +175,7 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "write_statistics": [*_bounded_columns(schema)],
         "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
         "column_encoding": dict(layout.encodings) or None,
-        **_rows_at_once(schema),
+        **rows_at_once,
     }
     return pq.ParquetWriter(file, schema, **options)
 
@@ -186,10 +187,17 @@ def _rows_at_once(schema: pa.Schema) -> dict[str, int]:
     takes longer than to write the codes. A page has such a batch of rows at least, so a column of unknown width beside
     the codes leaves both to Arrow.
     """
-    plain = [field.type for field in schema if not pt.is_dictionary(field.type)]
-    if len(plain) == len(schema) or not all(pt.is_primitive(kind) for kind in plain):
+    widest_bits, has_codes = 1, False
+    for kind in schema.types:
+        if pt.is_dictionary(kind):
+            has_codes = True
+        elif pt.is_primitive(kind):
+            widest_bits = max(widest_bits, kind.bit_width)
+        else:
+            return {}
+    if not has_codes:
         return {}
-    rows = _BATCH_BITS // max([kind.bit_width for kind in plain], default=_CODE_BITS)
+    rows = min(_MOST_ROWS, _BATCH_BITS // widest_bits)
     return {"write_batch_size": rows} | ({"max_rows_per_page": rows} if _HAS_PAGE_ROWS else {})
 
 

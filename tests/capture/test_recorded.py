@@ -237,6 +237,7 @@ def test_a_topic_that_is_read_twice_changes_nothing(spark: SparkSession, tmp_pat
     require_equal("precise", "keys", copy)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["string", pytest.param("double-plain", marks=pytest.mark.full)])
 def test_numbers_that_are_not_finite(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Numbers as doubles, and a time as text, as no other type has them."""

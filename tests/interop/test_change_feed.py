@@ -63,6 +63,7 @@ def rows(*keys: int, add: float = 0.0) -> pa.Table:
     return pa.table([pa.array(keys), pa.array([key * 10.0 + add for key in keys]), pa.array(names)], schema=SCHEMA)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "vectors", [pytest.param(True, id="vectors"), pytest.param(False, id="copies", marks=pytest.mark.full)]
 )

@@ -423,6 +423,7 @@ def test_the_work_of_the_daemon_and_what_went_wrong_are_shown(browser: Browser) 
         assert visited.overflow() == []
 
 
+@pytest.mark.full
 def test_parts_with_nothing_to_show_are_one_line(browser: Browser) -> None:
     table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
     status = table_status(table.path, debt=(), totals=WorkTotals(), last_compaction=None)

@@ -44,6 +44,7 @@ def test_each_small_input_costs_one_get_and_no_head(faulty: Faulty, table: Table
     assert sorted(numbers_of(table)) == list(range(FILES))
 
 
+@pytest.mark.full
 def test_small_inputs_are_read_several_at_a_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {add.path.rpartition("/")[2] for add in live_files(table)}
     together = threading.Barrier(AT_ONCE)

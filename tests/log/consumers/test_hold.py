@@ -345,6 +345,7 @@ def test_a_clean_up_during_a_claim(clock: Watch, clean: Callable[..., object]) -
     assert outcomes == {"refused", "registered"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("clean", [expire, vacuum])
 @pytest.mark.parametrize("again", [False, True], ids=["", "cleaned up before"])
 def test_a_claim_during_a_clean_up(clock: Watch, clean: Callable[..., object], again: bool) -> None:

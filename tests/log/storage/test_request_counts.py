@@ -90,6 +90,7 @@ def test_a_refresh_without_news_takes_one(real: Faulty, table: Table) -> None:
         assert requests(real) == COUNTS["refresh without news"], "of the next version"
 
 
+@pytest.mark.full
 def test_a_table_that_finds_no_news_looks_at_its_own_version_now_and_then(
     real: Faulty, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_scan_takes_one_for_each_small_file(real: Faulty, table: Table) -> Non
     assert requests(real) == {"GET": 3}
 
 
+@pytest.mark.full
 def test_a_lookup_by_time_takes_eight_without_in_commit_timestamps(real: Faulty) -> None:
     """If the newest checkpoint is tidelog's, and however long the log is. With what is remembered it takes four."""
     table = Table.create(
@@ -211,6 +213,7 @@ def test_a_lookup_by_time_takes_eight_without_in_commit_timestamps(real: Faulty)
         assert requests(real) == expected
 
 
+@pytest.mark.full
 def test_the_anchors_of_a_checkpoint_take_five(real: Faulty) -> None:
     """The pointer, the checkpoint before, whether its first anchor is there, and one listing of the commits since."""
     table = Table.create(

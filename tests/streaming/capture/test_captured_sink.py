@@ -241,6 +241,7 @@ def test_without_the_property_a_column_that_was_widened_stops_the_stream(
     assert widened(tmp_path) == [(1, Decimal("1.25"), 0.5), (2, Decimal(BIG).scaleb(-2), 0.1)]
 
 
+@pytest.mark.full
 def test_a_column_whose_type_stays_does_not_stop_the_stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     """Such as a float by which the table is partitioned. The others are widened."""
     sink = sink_of(tmp_path, schema_evolution=True)

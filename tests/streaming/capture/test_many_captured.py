@@ -121,6 +121,7 @@ def test_several_tables_can_have_one_table_of_dead_letters(topics: Topics) -> No
     assert topics.column("dead", "_raw") == [b"one", b"three", b"two"]
 
 
+@pytest.mark.full
 def test_two_tables_cannot_share_the_name_of_their_dead_letters(tmp_path: Path, topics: Topics) -> None:
     letters = str(tmp_path / "dead")
     sinks = Sinks(

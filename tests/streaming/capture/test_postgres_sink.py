@@ -211,6 +211,7 @@ def test_a_program_that_is_killed_between_the_commits_applies_its_batch_once(
     assert followed.rows() == [(0, "marked"), (1, "one"), (2, "marked")]
 
 
+@pytest.mark.full
 def test_what_postgresql_refuses_leaves_nothing_and_can_be_run_again(spark: SparkSession, followed: Followed) -> None:
     followed.table.insert([{"n": 1, "name": "one"}, {"n": 2, "name": "bad"}])
     with pytest.raises(StreamingQueryException, match="TIDELOG_DATA: PostgreSQL refused batch 0 of numbers"):

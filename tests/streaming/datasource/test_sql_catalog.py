@@ -433,6 +433,7 @@ def test_update_and_delete(spark: SparkSession, texts: SparkSession, table: Tabl
     assert sql(session, "SELECT 1 AS one").collect() == [(1,)]
 
 
+@pytest.mark.full
 def test_a_field_of_a_struct_keeps_its_name(spark: SparkSession, texts: SparkSession, tmp_path: Path) -> None:
     """And a column whose name is that of the field is another one."""
     schema = pa.schema([("city", pa.string()), ("place", pa.struct([("city", pa.string())]))])

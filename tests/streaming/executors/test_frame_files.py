@@ -175,6 +175,7 @@ def writer_version(
         spark.conf.unset(key)
 
 
+@pytest.mark.full
 def test_columns_whose_values_do_not_repeat_get_no_dictionary_in_the_next_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer_version: str
 ) -> None:

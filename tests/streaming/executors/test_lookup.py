@@ -97,6 +97,7 @@ def test_keys_are_cast_to_the_tables_type_or_refused(spark: SparkSession, custom
         lookup(spark, texts, customers.path, on=["id"], columns=["name"]).collect()
 
 
+@pytest.mark.full
 def test_a_frame_with_two_columns_of_one_name(spark: SparkSession, customers: Table) -> None:
     batch = frame(spark, 5, 6).selectExpr("id", "1 AS other", "2 AS other")
     enriched = lookup(spark, batch, customers.path, on=["id"], columns=["name"])

@@ -57,6 +57,7 @@ def test_row_changes_and_compactions_on_executors(spark: SparkSession, tmp_path:
     assert {row_id for row_id, _ in ids(made).values()} == {highest + 1, highest + 2}
 
 
+@pytest.mark.full
 def test_an_upsert_with_an_order(spark: SparkSession, tmp_path: Path) -> None:
     made = filled(tmp_path / "table")
     before = ids(made)

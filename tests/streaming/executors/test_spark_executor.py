@@ -220,6 +220,7 @@ def square(number: int, *, plus: int = 0) -> int:
     return number * number + plus
 
 
+@pytest.mark.full
 def test_it_is_an_executor_like_others(spark: SparkSession) -> None:
     call: Callable[..., int] = square
     with SparkExecutor(spark) as executor:

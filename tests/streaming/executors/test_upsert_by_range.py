@@ -207,6 +207,7 @@ def test_lost_rows_are_an_error(spark: SparkSession, tmp_path: Path, monkeypatch
     assert {path for path in left if not path.startswith("_tidelog/keys")} == files_written_for(forgotten[0].staged)
 
 
+@pytest.mark.full
 def test_a_batch_that_turns_out_to_be_large(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,6 +381,7 @@ def test_rows_that_are_lost_are_not_computed_again(
     assert numbers_of(tmp_path / "table") == Counter(source.numbers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ending", ["rows", *full(("sinks",), ("new_columns",))])
 def test_records_whose_schema_is_looked_up_are_computed_once(
     spark: SparkSession, source: Input, tmp_path: Path, calls: Calls, ending: str

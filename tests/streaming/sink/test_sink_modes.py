@@ -126,6 +126,7 @@ def test_some_columns_of_rows_are_changed(spark: SparkSession, source: Input, tm
         Sink(str(path), mode="upsert", columns="some")
 
 
+@pytest.mark.full
 def test_the_order_of_the_table_counts(spark: SparkSession, source: Input, tmp_path: Path, writer: str) -> None:
     path = tmp_path / "table"
     properties = {"tidelog.primaryKey": "k", "tidelog.orderBy": "at"}
@@ -182,6 +183,7 @@ def test_only_rows_that_are_equal_are_one(
     assert (len(found), {row["at"] for row in found}) == (count, {5})
 
 
+@pytest.mark.full
 def test_a_column_that_the_table_lacks_orders_the_rows_of_one_batch(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str
 ) -> None:

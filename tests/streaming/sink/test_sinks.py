@@ -210,6 +210,7 @@ def test_a_batch_that_runs_again_can_be_refused_by_further_tables(spark: SparkSe
     assert (topics.parked(), sinks.parked) == ([], {})
 
 
+@pytest.mark.full
 def test_how_much_is_parked_and_since_when(spark: SparkSession, topics: Topics) -> None:
     topics.put(("a", 1), ("b", 1))
     sinks = topics.run(spark, topics.sinks())
@@ -230,6 +231,7 @@ def test_how_much_is_parked_and_since_when(spark: SparkSession, topics: Topics) 
     assert {name: backlog.batches for name, backlog in sinks.parked.items()} == {"b": 1}
 
 
+@pytest.mark.full
 def test_a_table_that_first_failed_is_made_when_it_can_be(spark: SparkSession, topics: Topics) -> None:
     """Also in a later batch, and in one of another process."""
     (topics.folder / "b").write_text("no table")
@@ -340,6 +342,7 @@ def test_upserts_with_dead_letters_and_a_column_of_names(spark: SparkSession, to
     assert sorted(letters) == ["t_a", "t_b", "t_b"]
 
 
+@pytest.mark.full
 def test_parked_upserts_that_change_nothing_count_as_applied(spark: SparkSession, topics: Topics) -> None:
     def make(name: str) -> Sink:
         return Sink(str(topics.folder / name), mode="upsert", keys=["n"], delete_where="n > 5")
