@@ -8,6 +8,7 @@
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
 | `rewritten` | UPDATE, DELETE and MERGE in `spark.sql` as Spark's analyzer rewrites them (`Rewritten.java`) |
 | `row_changes` | those of them that have a translation, from Spark's plan (`RowChanges.java`) |
+| `sql_changes` | CHANGES, `read.changes` and `readStream.changes` of its tables on Spark 4.2 (`ChangesCatalog.java`) |
 | `spark_expressions` | Spark's resolved expressions as text for a predicate |
 | `sql_statements` | `sql(spark, text)`: these statements with a result, and by their text on Spark Connect |
 | `pushed_filters` | Spark's filters as a predicate |
@@ -19,7 +20,7 @@
 | `file_partitions` | the files of a read, grouped into tasks |
 | `read_options` | the options of a read, parsed and checked, and the session's time zone for timestamps without one |
 | `feed_references` | the stream behind `Feed` on Spark Connect: references to files instead of rows |
-| `table_functions` | `tidelog_read`, `tidelog_changes` and `tidelog_history` for SQL |
+| `table_functions` | `tidelog_read`, `tidelog_changes`, `tidelog_history` for SQL, of names by `NamedFunctions.java` |
 | `write_options` | the options of `df.write`, parsed and checked |
 | `errors_first` | errors as Spark shows them: tidelog's line first, without its internals |
 | `batch_writer` | `df.write`: tasks write files, the driver commits them |

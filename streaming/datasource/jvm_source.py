@@ -100,13 +100,15 @@ def install(spark: SparkSession) -> bool:
     try:
         _loaded(jvm, _PROCEDURES)
         _loaded(jvm, _ROW_OPERATION)
-        catalog, session_changes = _CATALOG, _NO_SESSION_CHANGES
+        catalog = _CATALOG
         _loaded(jvm, catalog)
         if spark_versions.CATALOGS_HAVE_CHANGES:
-            catalog, session_changes = _CHANGES_CATALOG, None
+            catalog = _CHANGES_CATALOG
             _loaded(jvm, catalog)
+            _loaded(jvm, _SESSION_CHANGES)
             jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
-        _loaded(jvm, _SESSION_CHANGES, session_changes)
+        else:
+            _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
             spark.conf.set(_CATALOG_SETTING, catalog)

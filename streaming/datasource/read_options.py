@@ -77,7 +77,7 @@ class ReadOptions:
     """The parsed options of a read; the names are those of the reference.
 
     `start` is not part of the interval, unless `is_start_included`, as Delta's options say. `zone` is the session's
-    time zone if a timestamp was read with it, else None. With `pre_images` net changes have updated keys' old rows, too.
+    time zone if a timestamp was read with it, else None. With `pre_images`, the mode `net` has the old rows of updates.
     """
 
     path: str

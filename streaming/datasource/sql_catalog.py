@@ -73,8 +73,7 @@ _REFUSED = {
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
         "a table of the catalog does not have the columns of changes",
-        'use spark.read.format("tidelog").option("changes", ...).load(path), or in SQL tidelog_changes(\'/path\', ...), or '
-        "from Spark 4.2 on SELECT ... FROM ... CHANGES FROM VERSION ...",
+        'use spark.read.format("tidelog").option("changes", ...).load(path), or in SQL tidelog_changes(...) or CHANGES',
     ),
     "ClusterBy": ("CLUSTER BY is not supported", _CLUSTER),
     "CreateTableLike": (
@@ -98,8 +97,7 @@ _REFUSED = {
     ),
     "TableChanges": (
         "table_changes takes a table and one or two versions here",
-        "for times use tidelog_changes('table', after => '...', until => '...'), whose start is exclusive, or from Spark 4.2 "
-        "on SELECT * FROM tidelog.`/path` CHANGES FROM TIMESTAMP '...' TO TIMESTAMP '...'",
+        "for times use tidelog_changes('table', after => '...', until => '...'), whose start is exclusive",
     ),
     "UpdateColumnComment": ("a change of a column's comment is not supported", _CHANGES),
     "UpdateColumnDefaultValue": ("a change of a column's default is not supported", "name the value in each INSERT"),

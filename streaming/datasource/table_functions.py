@@ -8,7 +8,8 @@ Spark asks `analyze` for the columns when it plans a query, and runs `eval` in o
 question; a job reads a large table with `tidelog.streaming.read` and `changes`. The version is chosen while the query
 is planned, so what is committed later does not show.
 
-Python gets paths only. Where Spark has the format as a class, `NamedFunctions.java` puts the path in the place of a name.
+Python gets paths only. Where the format is a class of the JVM, `NamedFunctions.java` puts the path in the place of a
+name.
 """
 
 from __future__ import annotations

@@ -132,7 +132,11 @@ def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] |
 
 
 def _net_rows(
-    changes: DataFrame, selection: Selection, keys: Sequence[str], path: str, net: Callable[..., Iterator[pa.RecordBatch]]
+    changes: DataFrame,
+    selection: Selection,
+    keys: Sequence[str],
+    path: str,
+    net: Callable[..., Iterator[pa.RecordBatch]],
 ) -> DataFrame:
     """The selected rows of the net effect of `changes`, which have all columns of the change mode `cdc`.
 

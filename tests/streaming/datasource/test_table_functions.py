@@ -158,7 +158,10 @@ def test_a_join_with_a_function(spark: SparkSession, table: Table) -> None:
     ("call", "message"),
     [
         ("tidelog_read('/nothing/here')", "TIDELOG_TABLE_NOT_FOUND"),
-        ("tidelog_history('sales.orders')", "no table at the path sales.orders, and none with that name; give the path"),
+        (
+            "tidelog_history('sales.orders')",
+            "no table at the path sales.orders, and none with that name; give the path",
+        ),
         ("tidelog_changes('{path}', 3, 1)", "TIDELOG_CONFIGURATION: the interval ends before it starts"),
         ("tidelog_changes(string(rand()))", "TIDELOG_CONFIGURATION: the argument 'path' is not a constant"),
         *full(
