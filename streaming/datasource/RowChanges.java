@@ -90,7 +90,7 @@ public class RowChanges extends SparkStrategy {
     LogicalPlan changed = null;
     LogicalPlan rewritten = Rewritten.target(plan);
     if (rewritten != null) {
-      Map request = DefaultSource.request("rows", optionsOf(rewritten));
+      Map request = DefaultSource.request("rewritten", optionsOf(rewritten));
       request.put("evolve", ((Catalog.PathTable) ((DataSourceV2Relation) rewritten).table()).found.get("evolve"));
       String text = NameColumns.textOf(plan);
       if (RowOperation.evolution() == null && text != null && text.matches("(?is)\\s*MERGE\\s+WITH\\s+SCHEMA\\b.*")) {

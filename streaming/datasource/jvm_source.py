@@ -440,6 +440,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "overwrite": _overwrite,
     "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
+    "rewritten": lambda request, given: rewritten.change(_session(given[0]), request, given[1]),
     "call": lambda request, given: procedures.call(_session(given), request),
     **procedures.ANSWERS,
     **sql_catalog.ANSWERS,
