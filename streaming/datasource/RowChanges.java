@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
@@ -65,6 +66,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * is not Spark that changes the rows.
  */
 public class RowChanges extends SparkStrategy {
+  /** Spark 4.0 knows the words, and its plan does not have them. */
+  private static final Pattern EVOLVES = Pattern.compile("(?i)\\bMERGE\\s+WITH\\s+SCHEMA\\s+EVOLUTION\\b");
+
   /** Let the session plan with it. */
   public static void install(SparkSession session) {
     ArrayList all = new ArrayList(CollectionConverters.asJava(session.experimental().extraStrategies()));
@@ -92,8 +96,8 @@ public class RowChanges extends SparkStrategy {
     if (rewritten != null) {
       Map request = DefaultSource.request("rewritten", optionsOf(rewritten));
       request.put("evolve", ((Catalog.PathTable) ((DataSourceV2Relation) rewritten).table()).found.get("evolve"));
-      String text = NameColumns.textOf(plan);
-      if (RowOperation.evolution() == null && text != null && text.matches("(?is)\\s*MERGE\\s+WITH\\s+SCHEMA\\b.*")) {
+      Object text = valueOf(plan.origin().sqlText());
+      if (RowOperation.evolution() == null && text != null && EVOLVES.matcher((String) text).find()) {
         DefaultSource.refuse("SchemaEvolution");
       }
       found.add(new Change(request, plan, rewritten, nameOf(rewritten)));

@@ -246,10 +246,12 @@ def _evolved(path: str, storage_options: Mapping[str, str], evolve: Sequence[Any
 def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
     """For each new or wider column or field of a struct, the table's column with nothing else in it."""
     for change in evolve:
-        kind = DataType.fromJson(json.loads(change["type"]))
-        for name in reversed(change["names"]):
-            kind = StructType([StructField(name, kind)])
-        yield _arrow(kind)
+        *above, last = change["names"]
+        given = {"name": last, "type": json.loads(change["type"]), "nullable": True, "metadata": {}}
+        columns = StructType([StructField.fromJson(given)])
+        for name in reversed(above):
+            columns = StructType([StructField(name, columns)])
+        yield _arrow(columns)
 
 
 def _strict(schema: Mapping[str, Any], columns: pa.Schema) -> Mapping[str, Any]:

@@ -43,7 +43,15 @@ from tidelog.log.rules import RowRules
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
-from tidelog.streaming.executors.tasks import cleared, file_size, pieces, run, run_on_rows, task_parts_by
+from tidelog.streaming.executors.tasks import (
+    cleared,
+    delete_written,
+    file_size,
+    pieces,
+    run,
+    run_on_rows,
+    task_parts_by,
+)
 
 # The operations of Spark's rows.
 DELETES, UPDATES, INSERTS = 1, 2, 3
@@ -312,7 +320,9 @@ def stage_changes(rows: DataFrame, state: LogState, writer: DataWriter, changes:
 
 
 def _undo(writer: DataWriter, part: ChangedPart) -> None:
-    delete_unnamed(writer.store, [*(file.path for file in (*part.adds, *part.cdc)), *part.tombstone_files])
+    delete_written(writer, part.adds)
+    delete_written(writer, part.cdc)
+    delete_unnamed(writer.store, part.tombstone_files)
 
 
 def _touched(state: LogState, parts: Sequence[ChangedPart]) -> list[_Touched]:
@@ -367,7 +377,7 @@ def _rows_of(matcher: RowMatcher, entry: _Touched) -> int:
 def _staged(writer: DataWriter, parts: Sequence[ChangedPart], done: Sequence[_Done]) -> Staged:
     adds = [add for part in parts for add in part.adds]
     deletes = [delete for part in done for delete in part.deletes]
-    cdc = [file for part in (*parts, *done) for file in part.cdc]
+    cdc = [*(file for part in parts for file in part.cdc), *(file for part in done for file in part.cdc)]
     updated = sum(part.images for part in parts)
     changes = [part.tombstones for part in parts]
     return Staged(

@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, DecimalType, IntegralType
+
+from tidelog.streaming.spark_versions import columns_from_arrow
 
 COPY, SOURCE = "copy_of_rows", "source_of_rows"
 CARDINALITY, CONSTRAINT = "MERGE_CARDINALITY_VIOLATION", "TIDELOG_CONSTRAINT_VIOLATION"
@@ -175,8 +178,7 @@ def expected(spark: SparkSession, statement: Statement, before: pa.Table, rules:
 
 def view(spark: SparkSession, name: str, rows: pa.Table) -> None:
     """Make the rows a view of the session. Spark would take a time without a zone for one with it."""
-    columns = ", ".join(f"{field.name} {sql_type(field.type)}" for field in rows.schema)
-    spark.createDataFrame(rows, columns).createOrReplaceTempView(name)
+    spark.createDataFrame(rows, columns_from_arrow(rows.schema)).createOrReplaceTempView(name)
 
 
 def multiset(rows: pa.Table) -> Counter[str]:
@@ -206,18 +208,19 @@ def _select(
     kinds = " ".join(f"WHEN {number} THEN '{kind}'" for number, (kind, _) in numbers.items())
     pair = f"t IS NOT NULL AND {source} IS NOT NULL" if source else "false"
     columns = [f"CASE _k {kinds} END AS _kind", "t._row AS _row", f"{pair} AS _pair"]
+    types = columns_from_arrow(schema)
     for name in schema.names:
         values = {number: _value(name, given, schema) for number, (_, given) in numbers.items()}
-        kind = schema.field(name).type
+        kind = types[name].dataType
         cases = " ".join(f"WHEN {n} THEN {_assigned(value, kind)}" for n, value in values.items() if value is not None)
         columns.append(f"CASE _k {cases} ELSE t.{name} END AS {name}" if cases else f"t.{name} AS {name}")
     return f"SELECT {', '.join(columns)} FROM {rows} WHERE _k > 0 OR _k = 0 AND {pair}"
 
 
-def _assigned(value: str, kind: pa.DataType) -> str:
+def _assigned(value: str, kind: DataType) -> str:
     """A value as a column gets it: a number that does not fit is an error, whatever the mode of the session."""
-    name = sql_type(kind)
-    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+    name = kind.simpleString()
+    if not isinstance(kind, IntegralType | DecimalType):
         return f"CAST({value} AS {name})"
     return f"coalesce(try_cast({value} AS {name}), if({value} IS NULL, NULL, raise_error('CAST_OVERFLOW')))"
 
@@ -231,33 +234,3 @@ def _value(column: str, given: Assignments, schema: pa.Schema) -> str | None:
     names = [kind.field(place).name for place in range(kind.num_fields)]
     values = (f"'{name}', {fields.get(f'{column}.{name}', f't.{column}.{name}')}" for name in names)
     return f"named_struct({', '.join(values)})"
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """Spark's name of a type."""
-    if pa.types.is_struct(kind):
-        parts = (kind.field(place) for place in range(kind.num_fields))
-        return f"STRUCT<{', '.join(f'{part.name}: {sql_type(part.type)}' for part in parts)}>"
-    if pa.types.is_map(kind):
-        return f"MAP<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"ARRAY<{sql_type(kind.value_type)}>"
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
-    return _NAMES[kind]
-
-
-_NAMES = {
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.string(): "STRING",
-    pa.binary(): "BINARY",
-    pa.date32(): "DATE",
-}

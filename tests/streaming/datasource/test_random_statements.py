@@ -193,13 +193,15 @@ def row_ids(table: Table) -> set[int]:
 @pytest.mark.parametrize("kind", full_but(["vectors"], KINDS))
 def test_random_statements(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     run = Run(spark, tmp_path, kind)
-    for _ in range(4):
+    for _ in range(3):
         run.draw_source()
         run.check(run.drawn.statement(), run.table)
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", full_but(["keys"], [kind for kind in KINDS if kind != "rules"]))
+@pytest.mark.parametrize(
+    "count", [pytest.param(3, marks=pytest.mark.full), pytest.param(25, marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "rules"])
 def test_both_ways_give_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int
 ) -> None:

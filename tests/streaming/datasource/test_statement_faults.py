@@ -121,17 +121,19 @@ def test_a_function_that_fails_changes_nothing(spark: SparkSession, table: Table
 # --- races ------------------------------------------------------------------------------------------------------------
 
 
+MERGE = (
+    "MERGE INTO {t} t USING (SELECT gate(id) AS lo FROM range(1, 9, 2)) s ON t.n >= s.lo AND t.n <= s.lo "
+    "WHEN MATCHED THEN UPDATE SET part = 'x' WHEN NOT MATCHED THEN INSERT (n, part) VALUES (s.lo, 'new')"
+)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("statement", "left"),
     [
         ("UPDATE {t} SET part = 'x' WHERE gate(n) % 2 = 1", [(0, "a"), (1, "x"), (2, "a"), (3, "x"), (5, "x")]),
-        pytest.param("DELETE FROM {t} WHERE gate(n) % 2 = 1", [(0, "a"), (2, "a")], marks=pytest.mark.full),
-        pytest.param(
-            "MERGE INTO {t} t USING (SELECT gate(id) AS lo FROM range(1, 9, 2)) s ON t.n >= s.lo AND t.n <= s.lo "
-            "WHEN MATCHED THEN UPDATE SET part = 'x' WHEN NOT MATCHED THEN INSERT (n, part) VALUES (s.lo, 'new')",
-            [(0, "a"), (1, "x"), (2, "a"), (3, "x"), (5, "x"), (7, "new")],
-            marks=pytest.mark.full,
-        ),
+        ("DELETE FROM {t} WHERE gate(n) % 2 = 1", [(0, "a"), (2, "a")]),
+        (MERGE, [(0, "a"), (1, "x"), (2, "a"), (3, "x"), (5, "x"), (7, "new")]),
     ],
     ids=["update", "delete", "merge"],
 )
