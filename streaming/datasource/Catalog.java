@@ -11,6 +11,7 @@ import java.util.Set;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
@@ -56,7 +57,7 @@ import scala.Option;
  * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
  * everything.
  */
-public class Catalog implements StagingTableCatalog, ProcedureCatalog {
+public class Catalog extends NewerCatalog implements StagingTableCatalog, ProcedureCatalog {
   private String name;
   private Map options;
 
@@ -70,7 +71,11 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   /** Asks about a table, or about the folder of a namespace. */
-  private Object ask(String kind, String[] namespace, String name, Map more) {
+  Object ask(String kind, String[] namespace, String name, Map more) {
+    return DefaultSource.ask(request(kind, namespace, name, more), null);
+  }
+
+  private Map request(String kind, String[] namespace, String name, Map more) {
     Map request = DefaultSource.request(kind, options);
     ArrayList names = new ArrayList(Arrays.asList(namespace));
     if (name != null) {
@@ -78,14 +83,14 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
     }
     request.put("names", names);
     request.putAll(more);
-    return DefaultSource.ask(request, null);
+    return request;
   }
 
   private Object ask(String kind, Identifier table, Map more) {
     return ask(kind, table.namespace(), table.name(), more);
   }
 
-  private Table load(Identifier table, Map more) {
+  Table load(Identifier table, Map more) {
     return new PathTable((String) ask("table", table, more));
   }
 
@@ -139,10 +144,6 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   public Table createTable(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    return created(table, schema, partitions, properties);
-  }
-
-  private PathTable created(Identifier table, StructType schema, Transform[] partitions, Map properties) {
     return new PathTable((String) ask("create", table, described(schema, partitions, properties)));
   }
 
@@ -160,7 +161,9 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
 
   /** A table that is filled at once: it is empty until then, and dropped if that fails. */
   public StagedTable stageCreate(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    return new NewTable(this, table, created(table, schema, partitions, properties));
+    Map more = described(schema, partitions, properties);
+    more.put("fills", Boolean.TRUE);
+    return new NewTable(this, table, new PathTable((String) ask("create", table, more)));
   }
 
   /** The same table with other rows: the planner refuses other columns, partitions and properties. */
@@ -175,31 +178,9 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   public Table alterTable(Identifier table, TableChange[] changes) {
-    ArrayList columns = new ArrayList();
-    HashMap properties = new HashMap();
-    for (int i = 0; i < changes.length; i++) {
-      if (changes[i] instanceof TableChange.AddColumn) {
-        TableChange.AddColumn added = (TableChange.AddColumn) changes[i];
-        HashMap column = new HashMap();
-        column.put("names", Arrays.asList(added.fieldNames()));
-        column.put("type", added.dataType().json());
-        column.put("nullable", Boolean.valueOf(added.isNullable()));
-        column.put("comment", added.comment());
-        column.put("plain", Boolean.valueOf(added.position() == null && added.defaultValue() == null));
-        columns.add(column);
-      } else if (changes[i] instanceof TableChange.SetProperty) {
-        TableChange.SetProperty set = (TableChange.SetProperty) changes[i];
-        properties.put(set.property(), set.value());
-      } else if (changes[i] instanceof TableChange.RemoveProperty) {
-        properties.put(((TableChange.RemoveProperty) changes[i]).property(), null);
-      } else {
-        DefaultSource.refuse(changes[i].getClass().getSimpleName());
-      }
-    }
     HashMap more = new HashMap();
-    more.put("columns", columns);
-    more.put("properties", properties);
-    ask("alter", table, more);
+    more.put("changes", TableChanges.described(changes));
+    DefaultSource.ask(request("alterTable", table.namespace(), table.name(), more), SparkSession.active());
     return load(table, new HashMap());
   }
 
@@ -244,7 +225,7 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   /** A table of the catalog, at the newest version or at one of the past. */
-  public static class PathTable implements Table, SupportsRead, SupportsWrite, TruncatableTable {
+  public static class PathTable extends Partitions implements Table, SupportsRead, SupportsWrite, TruncatableTable {
     final Map found;
     private final Map options;
     private final StructType schema;
@@ -268,7 +249,7 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
     }
 
     public Transform[] partitioning() {
-      List names = (List) found.get("partitions");
+      List names = partitionNames();
       Transform[] made = new Transform[names.size()];
       for (int i = 0; i < made.length; i++) {
         // Spark parses the name.
@@ -309,6 +290,10 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
 
     Map options() {
       return options;
+    }
+
+    List partitionNames() {
+      return (List) found.get("partitions");
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
