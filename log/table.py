@@ -43,6 +43,7 @@ class Table(Statements, UpkeepMethods):
         properties: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        description: str | None = None,
     ) -> Table:
         """Create an empty table at `path` and open it.
 
@@ -71,6 +72,7 @@ class Table(Statements, UpkeepMethods):
                 `endpoint_url`, `key` and `secret`. The environment provides what is not given. A local path and
                 `memory://` need none and ignore them.
             exist_ok: If there is a table at `path` already, open it, whatever its schema.
+            description: A comment on the table.
 
         Raises:
             TableExistsError: There is a table at `path` already.
@@ -91,7 +93,7 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM)
+        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM, description)
         if state is not None:
             return cls(store, state)
         if not exist_ok:

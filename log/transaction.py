@@ -27,7 +27,15 @@ from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
 from tidelog.log.format.tombstone_list import TOMBSTONES
-from tidelog.log.operations import add_columns, delete_update, merge, schema_evolution, set_properties, upsert
+from tidelog.log.operations import (
+    add_columns,
+    alter_table,
+    delete_update,
+    merge,
+    schema_evolution,
+    set_properties,
+    upsert,
+)
 from tidelog.log.operations.merge_rules import ALL, PARTIAL, MergeRules, Rule, merge_rules, require_one_way
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
@@ -250,6 +258,12 @@ class Transaction:
             head, path, system, fields, allow_protocol_upgrade=allow_protocol_upgrade
         )
         return self._keep(staged, ())
+
+    def alter(self, changes: Sequence[alter_table.Change], violates: Callable[[str], bool]) -> Transaction:
+        """Stage changes of the metadata. Arguments and errors as for `stage_alter`."""
+        self._require_unstaged()
+        head, path, system = self._state.head, self._store.url, self._system
+        return self._keep(alter_table.stage_alter(head, path, system, changes, violates), ())
 
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are already written and durable, with the progress of applications."""

@@ -5,6 +5,7 @@
 | 4.0 | Python data sources; the oldest that works |
 | 4.1 | `ArrowConverters.fromIPCStream` needs no task |
 | 4.1 | there is a type TIME |
+| 4.1 | a catalog is asked for constraints |
 | 4.2 | Python sources are told the limits of a micro-batch, and take part in `Trigger.AvailableNow` |
 | 4.2 | a writer gives out its plan, whose metrics say how many rows the tasks wrote |
 | 4.2 | a task of a data source has an `inputPartition`; before, it had a list of them |
@@ -78,6 +79,9 @@ If not, the source bounds each micro-batch itself, and `Trigger.AvailableNow` an
 
 CATALOGS_HAVE_CHANGES = INSTALLED >= (4, 2)
 """Whether Spark has `TableCatalog.loadChangelog`, so that ChangesCatalog.java can be compiled."""
+
+CATALOGS_HAVE_CONSTRAINTS = INSTALLED >= (4, 1)
+"""Whether Spark asks a catalog for constraints."""
 
 WRITERS_COUNT = INSTALLED >= (4, 2)
 """Whether `saved_rows` can be called: writers give out their plan."""

@@ -12,7 +12,7 @@
 
 Metadata of fields, such as `comment`, is Arrow's field metadata: text as it is, any other value as JSON. What Delta,
 Spark and Parquet keep there for themselves is left out, both ways (`is_internal`), but for the type char(n) or
-varchar(n), which reading shows. Delta has no place for metadata of elements, keys and values.
+varchar(n) of a string. Delta has no place for metadata of elements, keys and values.
 
 If a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata also holds its name or id in data
 files and the log; `physical_name` and `field_id` read them.
@@ -79,6 +79,7 @@ _INTERNAL_PREFIXES = ("delta.", "tidelog.", "__", "ARROW:", "PARQUET:", "SPARK::
 _SPARK_MARKS = ((b"variant", b"true"), (b"geometry", b"true"), (b"geography", b"true"))
 # Parquet readers that build on Arrow take 100 levels: the root, the value, and these. A list or a map has two.
 MAX_LEVELS = 98
+_LENGTH_TYPE = re.compile(r"(var)?char\([0-9]{1,9}\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
@@ -401,7 +402,9 @@ def _delta_metadata(field: pa.Field, where: str) -> dict[str, Any]:
             advice="give the field metadata of strings, or none",
             column=where,
         ) from error
-    return {key: value for key, value in found.items() if not is_internal(key)}
+    kept = {key: value for key, value in found.items() if not is_internal(key)}
+    kind = (field.metadata or {}).get(SPARK_TYPE, b"").decode(errors="replace")
+    return kept | ({SPARK_TYPE.decode(): kind} if _LENGTH_TYPE.fullmatch(kind) and pt.is_string(field.type) else {})
 
 
 def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]:

@@ -42,14 +42,19 @@ _LOGGER = logger(__name__)
 
 
 def create(
-    store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+    store: Store,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, object],
+    system: System,
+    description: str | None = None,
 ) -> LogState | None:
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system)
+    staged = staged_creation(schema, partition_by, properties, system, description)
     try:
         state = load(store)
     except TableNotFoundError:
@@ -110,7 +115,11 @@ def _create_again(store: Store, staged: Staged, dropped: LogState, system: Syste
 
 
 def staged_creation(
-    schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, object],
+    system: System,
+    description: str | None = None,
 ) -> Staged:
     """The first commit of an empty table. Raises SchemaMismatchError, ConfigurationError, as `create` does."""
     if isinstance(partition_by, str):
@@ -143,6 +152,7 @@ def staged_creation(
         schema_string=to_schema_string(columns),
         partition_columns=tuple(partition_by),
         configuration=configuration,
+        description=description,
         created_time=system.now_ms(),
     )
     return Staged(

@@ -22,8 +22,9 @@ from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.operations.delete_update import stage_delete
 from tidelog.log.predicate import at_time
+from tidelog.log.presentable import brief
 from tidelog.log.pruning.file_pruning import is_partition_only
-from tidelog.log.pruning.partition_scope import Scope, in_scope, partition_scope
+from tidelog.log.pruning.partition_scope import Scope, among, in_scope, partition_scope, partitions_of
 from tidelog.log.read.change_files import INSERT
 from tidelog.log.state import files
 from tidelog.log.state.head import Head
@@ -70,10 +71,19 @@ class Overwrite:
     """An OVERWRITE in two steps: `write`, which can run on parts of the rows in parallel, and `staged`.
 
     With `change_files` (see `deletes_leave_change_files`), rows that replace matching ones get change rows, too.
-    Raises PredicateError, and ConfigurationError for a `where` or `dynamic` that does not fit the table.
+    `partitions`, a row for each, are a scope in place of `where`. Raises PredicateError, and ConfigurationError for a
+    `where` or `dynamic` that does not fit the table.
     """
 
-    def __init__(self, writer: DataWriter, where: str | None, *, dynamic: bool, change_files: bool = False) -> None:
+    def __init__(
+        self,
+        writer: DataWriter,
+        where: str | None,
+        *,
+        dynamic: bool,
+        change_files: bool = False,
+        partitions: pa.Table | None = None,
+    ) -> None:
         self._writer = writer
         self._change_files = change_files
         self._where = where
@@ -89,12 +99,16 @@ class Overwrite:
         # The rows to replace are looked for, unless they are whole partitions.
         self.reads = self._tree is not None and not is_partition_only(self._tree, writer.metadata)
         self._scope = Scope() if self.reads else partition_scope(where, writer.metadata, writer.store.url)
+        if partitions is not None:
+            self._scope = Scope(partitions=partitions)
 
     def write(self, rows: pa.Table) -> WrittenFiles:
         """Write rows that `DataWriter.prepared` returned, if all of them are in the scope."""
         inside = rows.num_rows
         if self._tree is not None:
             inside = predicate.Condition(self._tree, rows.schema).mask(rows).true_count
+        elif self._scope.partitions is not None:
+            inside = int(among(rows.select(self._names), self._scope.partitions).sum())
         partitions = _distinct(rows.select(self._names)) if self._dynamic else None
         if inside < rows.num_rows:
             return WrittenFiles((), rows.num_rows, rows.num_rows - inside, partitions)
@@ -110,7 +124,7 @@ class Overwrite:
         rows, outside = sum(part.rows for part in parts), sum(part.outside for part in parts)
         if outside:
             raise ConfigurationError(
-                f"{outside} of {rows} rows are outside where={self._where!r}",
+                f"{outside} of {rows} rows are outside {self._described()}",
                 advice="filter the data, or widen the predicate",
             )
         if self.reads and self._where is not None:
@@ -152,6 +166,11 @@ class Overwrite:
             metrics={**deleted.metrics, **_output(adds, rows)},
         )
 
+    def _described(self) -> str:
+        if self._scope.partitions is None:
+            return f"where={self._where!r}"
+        return f"the partition {brief(self._scope.partitions.to_pylist())}"
+
     def _parameters(self) -> dict[str, str]:
         parameters = {"mode": "Overwrite", "partitionBy": _json_list(self._names)}
         if self._where is not None:
@@ -174,18 +193,26 @@ def _distinct(partitions: pa.Table) -> pa.Table:
     return partitions.group_by(partitions.column_names, use_threads=False).aggregate([])
 
 
+def live_partitions(state: LogState, path: str) -> pa.Table:
+    """The partitions that have rows, one row each, with the partition columns. Raises CorruptLogError."""
+    metadata = state.head.metadata
+    return _distinct(partitions_of(state, metadata, path))
+
+
 def _json_list(values: object) -> str:
     return msgspec.json.encode(values).decode()
 
 
-def stage_truncate(state: LogState, writer: DataWriter, where: str | None) -> Staged | None:
+def stage_truncate(
+    state: LogState, writer: DataWriter, where: str | None, partitions: pa.Table | None = None
+) -> Staged | None:
     """Stage deleting every row of the scope, and all tombstones if that is the whole table; None if there are none.
 
-    A compaction drops files without live rows.
+    The scope is what `where` selects, or the `partitions`, a row for each. A compaction drops files without live rows.
     """
     metadata, path = writer.metadata, writer.store.url
     where = at_time(where, writer.system.now_ms)
-    scope = partition_scope(where, metadata, path)
+    scope = partition_scope(where, metadata, path) if partitions is None else Scope(partitions=partitions)
     gone = files.to_adds(in_scope(state, scope, metadata, path))
     rows = [statistics.live_rows(add) for add in gone]
     if not any(count != 0 for count in rows) and not _lifts_tombstones(state, writer, scope):

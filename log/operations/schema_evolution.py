@@ -19,6 +19,7 @@ from tidelog.log.format.actions import Metadata
 from tidelog.log.format.column_mapping import Field, highest_used_id, mapped
 from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import (
+    SPARK_TYPE,
     delta_type,
     from_schema_string,
     is_list,
@@ -46,7 +47,7 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     require_depth(data)
     schema = msgspec.json.decode(head.metadata.schema_string)
     widens = type_widening.is_enabled(head.protocol, head.metadata)
-    fixed = _fixed(head.metadata, path) if widens else frozenset[str]()
+    fixed = fixed_columns(head.metadata, path) if widens else frozenset[str]()
     merge = _Merge(head.metadata, schema["fields"], path, system, fixed)
     fields = merge.fields(schema["fields"], _optional(data), "", widens=widens)
     if not merge.added and not merge.widened:
@@ -68,18 +69,18 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
 def wider_types(metadata: Metadata, path: str, system: System, data: pa.Schema) -> Mapping[str, pa.DataType | None]:
     """The columns, and `column.field`, for which the data has a wider type, and the type that would hold both.
 
-    None for a column whose type stays in any case: see `_fixed`.
+    None for a column whose type stays in any case: see `fixed_columns`.
     """
     fields = msgspec.json.decode(metadata.schema_string)["fields"]
     possible, allowed = (
-        _Types(metadata, fields, path, system, fixed) for fixed in (frozenset[str](), _fixed(metadata, path))
+        _Types(metadata, fields, path, system, fixed) for fixed in (frozenset[str](), fixed_columns(metadata, path))
     )
     for merge in (possible, allowed):
         merge.fields(fields, list(data), "", widens=True)
     return {name: allowed.widened.get(name) for name in possible.widened}
 
 
-def _fixed(metadata: Metadata, path: str) -> frozenset[str]:
+def fixed_columns(metadata: Metadata, path: str) -> frozenset[str]:
     """The columns, in lower case, whose types never change.
 
     An expression can have another outcome with a wider type, and old rows have the outcome of the narrow one: so it is
@@ -169,6 +170,8 @@ class _Merge:
 
     def _new(self, field: pa.Field, full: str) -> list[Field]:
         require_typed(field, full)
+        # Data does not say how long the texts of the column may be.
+        field = field.with_metadata({key: text for key, text in (field.metadata or {}).items() if key != SPARK_TYPE})
         fields: list[Field] = msgspec.json.decode(to_schema_string(pa.schema([field])))["fields"]
         if self.is_mapping:
             fields, self.last_id = mapped(fields, self.last_id, lambda: f"col-{self._system.uuid()}")

@@ -24,6 +24,7 @@ From tree to values:
 - `functions`: the table of functions. `numbers`, with the arithmetic, `texts` and `dates` compute them.
 """
 
+from tidelog.log.predicate.char_columns import MAX_LENGTH
 from tidelog.log.predicate.conditions import like_prefix
 from tidelog.log.predicate.evaluation import Condition, evaluate, result_type
 from tidelog.log.predicate.functions import FUNCTIONS
@@ -57,6 +58,7 @@ from tidelog.log.predicate.tree import (
 
 __all__ = [
     "FUNCTIONS",
+    "MAX_LENGTH",
     "And",
     "Arithmetic",
     "Call",

@@ -12,7 +12,7 @@ import msgspec
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
-from tidelog.log.predicate import at_time
+from tidelog.log.predicate import MAX_LENGTH, at_time
 
 _INVARIANT = "delta.invariants"
 _GENERATED = "delta.generationExpression"
@@ -22,7 +22,7 @@ _IDENTITY_START = "delta.identity.start"
 _IDENTITY_EXPLICIT = "delta.identity.allowExplicitInsert"
 # Spark's, for a column that the schema calls a string.
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-_VARCHAR = re.compile(r"varchar\(([0-9]{1,9})\)", re.IGNORECASE)
+_LENGTH_TYPE = re.compile(r"(var)?char\(([0-9]{1,9})\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,24 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A column of the type varchar(`limit`), and so the most characters of its texts."""
+    """A column of the type varchar(`limit`), and so the most characters of its texts.
+
+    With `pads` it is a char(`limit`): shorter texts get spaces at the end.
+    """
 
     column: str
     limit: int
+    pads: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type."""
+        return f"{'' if self.pads else 'var'}char({self.limit})"
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownType:
-    """A column of a type, such as char(n), that asks more of a text than tidelog knows."""
+    """A column of a type, such as an array of varchar(n), that asks more of a text than tidelog knows."""
 
     column: str
     kind: str
@@ -131,8 +140,10 @@ def _computed(fields: list[dict[str, Any]], key: str, path: str) -> Iterator[Com
 
 def _length(field: dict[str, Any]) -> Length | UnknownType:
     kind = _of(field)[_LENGTH]
-    limit = _VARCHAR.fullmatch(kind) if isinstance(kind, str) and field["type"] == "string" else None
-    return Length(field["name"], int(limit[1])) if limit else UnknownType(field["name"], str(kind)[:200])
+    found = _LENGTH_TYPE.fullmatch(kind) if isinstance(kind, str) and field["type"] == "string" else None
+    if found is None or (not found[1] and int(found[2]) > MAX_LENGTH):
+        return UnknownType(field["name"], str(kind)[:200])
+    return Length(field["name"], int(found[2]), pads=not found[1])
 
 
 def _invariants(fields: list[dict[str, Any]], path: str, where: str = "") -> Iterator[Check]:

@@ -23,7 +23,7 @@ def of_rules(rules: Declared, names: list[str], path: str) -> Iterator[Unsupport
     for column in rules.unknown_types:
         yield UnsupportedFeatureError(
             f"new rows for {path} are refused: its column {column.column!r} has the type {column.kind}, and of such "
-            "types tidelog knows only varchar(n) outside of structs, lists and maps",
+            "types tidelog knows only varchar(n) and char(n) outside of structs, lists and maps",
             advice="write with the engine that made the table, or give the column the type string there",
             path=path,
             features=column.kind,

@@ -26,7 +26,7 @@ class RowRules:
     """The schema of a table and its rules for new rows; picklable.
 
     Rules see the values that a reader will see: an empty string in a partition column counts as null
-    (`DataWriter.prepared`), and a varchar(n) has lost spaces that are too many.
+    (`DataWriter.prepared`), a varchar(n) has lost spaces that are too many, and a char(n) has got those that it lacks.
 
     `answers` are columns that Spark added to the data: for each rule in `answered`, whether it holds for the row. Then
     Spark has filled all columns, and nothing is computed here (see `spark_work`).
@@ -255,9 +255,10 @@ def _lacking(rules: Iterable[_Rule], names: Iterable[str]) -> list[_Rule]:
     return [rule for rule in rules if rule.column.lower() not in present]
 
 
-# --- columns of the type varchar(n): no text has more than n characters -----------------------------------------------
+# --- columns of the types varchar(n) and char(n): no text has more than n characters ----------------------------------
 #
-# As in Spark, spaces at the end that are too many are cut off, and any other text that is too long is an error.
+# As in Spark, spaces at the end that are too many are cut off, and any other text that is too long is an error. A text
+# of a char(n) has n characters: it gets spaces at the end.
 
 
 def fitted(rows: pa.Table, rules: Iterable[Length], path: str, touched: Collection[str] | None = None) -> pa.Table:
@@ -269,6 +270,10 @@ def fitted(rows: pa.Table, rules: Iterable[Length], path: str, touched: Collecti
         if rule.column not in rows.column_names or (touched is not None and rule.column not in touched):
             continue
         texts = rows[rule.column]
+        if rule.pads:
+            texts = pc.utf8_rpad(texts, rule.limit, " ")
+            index = rows.schema.get_field_index(rule.column)
+            rows = rows.set_column(index, rows.schema.field(index), texts)
         is_long = pc.fill_null(pc.greater(pc.utf8_length(texts), rule.limit), False)  # noqa: FBT003 - a value
         if not pc.any(is_long).as_py():
             continue
@@ -324,7 +329,7 @@ def require_generated(
 def require_short(rule: Length, fits: pa.BooleanArray, rows: pa.Table, path: str) -> None:
     """Raise ConstraintViolationError if a text is too long for its column."""
     if fits.false_count:
-        kind = f"varchar({rule.limit})"
+        kind = rule.kind
         raise ConstraintViolationError(
             f"{_count(fits)} have a text in the column {rule.column!r} of {path} that is too long for {kind}",
             advice="shorten these texts, or leave the rows out",

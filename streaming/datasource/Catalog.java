@@ -11,6 +11,7 @@ import java.util.Set;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
@@ -62,7 +63,7 @@ import scala.Option;
  * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
  * everything.
  */
-public class Catalog implements StagingTableCatalog, ProcedureCatalog {
+public class Catalog extends NewerCatalog implements StagingTableCatalog, ProcedureCatalog {
   private String name;
   private Map options;
 
@@ -76,7 +77,11 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   /** Asks about a table, or about the folder of a namespace. */
-  private Object ask(String kind, String[] namespace, String name, Map more) {
+  Object ask(String kind, String[] namespace, String name, Map more) {
+    return DefaultSource.ask(request(kind, namespace, name, more), null);
+  }
+
+  private Map request(String kind, String[] namespace, String name, Map more) {
     Map request = DefaultSource.request(kind, options);
     ArrayList names = new ArrayList(Arrays.asList(namespace));
     if (name != null) {
@@ -84,14 +89,14 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
     }
     request.put("names", names);
     request.putAll(more);
-    return DefaultSource.ask(request, null);
+    return request;
   }
 
   Object ask(String kind, Identifier table, Map more) {
     return ask(kind, table.namespace(), table.name(), more);
   }
 
-  private Table load(Identifier table, Map more) {
+  Table load(Identifier table, Map more) {
     return new PathTable((String) ask("table", table, more));
   }
 
@@ -145,10 +150,6 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   public Table createTable(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    return created(table, schema, partitions, properties);
-  }
-
-  private PathTable created(Identifier table, StructType schema, Transform[] partitions, Map properties) {
     return new PathTable((String) ask("create", table, described(schema, partitions, properties)));
   }
 
@@ -166,7 +167,9 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
 
   /** A table that is filled at once: it is empty until then, and dropped if that fails. */
   public StagedTable stageCreate(Identifier table, StructType schema, Transform[] partitions, Map properties) {
-    return new NewTable(this, table, created(table, schema, partitions, properties));
+    Map more = described(schema, partitions, properties);
+    more.put("fills", Boolean.TRUE);
+    return new NewTable(this, table, new PathTable((String) ask("create", table, more)));
   }
 
   /** The same table with other rows: the planner refuses other columns, partitions and properties. */
@@ -184,31 +187,9 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
     if (RowOperation.isEvolution(changes)) {
       return load(table, new HashMap());
     }
-    ArrayList columns = new ArrayList();
-    HashMap properties = new HashMap();
-    for (int i = 0; i < changes.length; i++) {
-      if (changes[i] instanceof TableChange.AddColumn) {
-        TableChange.AddColumn added = (TableChange.AddColumn) changes[i];
-        HashMap column = new HashMap();
-        column.put("names", Arrays.asList(added.fieldNames()));
-        column.put("type", added.dataType().json());
-        column.put("nullable", Boolean.valueOf(added.isNullable()));
-        column.put("comment", added.comment());
-        column.put("plain", Boolean.valueOf(added.position() == null && added.defaultValue() == null));
-        columns.add(column);
-      } else if (changes[i] instanceof TableChange.SetProperty) {
-        TableChange.SetProperty set = (TableChange.SetProperty) changes[i];
-        properties.put(set.property(), set.value());
-      } else if (changes[i] instanceof TableChange.RemoveProperty) {
-        properties.put(((TableChange.RemoveProperty) changes[i]).property(), null);
-      } else {
-        DefaultSource.refuse(changes[i].getClass().getSimpleName());
-      }
-    }
     HashMap more = new HashMap();
-    more.put("columns", columns);
-    more.put("properties", properties);
-    ask("alter", table, more);
+    more.put("changes", TableChanges.described(changes));
+    DefaultSource.ask(request("alterTable", table.namespace(), table.name(), more), SparkSession.active());
     return load(table, new HashMap());
   }
 
@@ -253,7 +234,7 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
   }
 
   /** A table of the catalog, at the newest version or at one of the past. */
-  public static class PathTable
+  public static class PathTable extends Partitions
       implements Table,
           SupportsRead,
           SupportsWrite,
@@ -283,7 +264,7 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
     }
 
     public Transform[] partitioning() {
-      List names = (List) found.get("partitions");
+      List names = partitionNames();
       Transform[] made = new Transform[names.size()];
       for (int i = 0; i < made.length; i++) {
         // Spark parses the name.
@@ -327,6 +308,10 @@ public class Catalog implements StagingTableCatalog, ProcedureCatalog {
 
     Map options() {
       return options;
+    }
+
+    List partitionNames() {
+      return (List) found.get("partitions");
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {

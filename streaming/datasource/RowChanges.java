@@ -261,7 +261,8 @@ public class RowChanges extends SparkStrategy {
     Map options = optionsOf(table);
     if (plan instanceof TruncateTableCommand) {
       Map request = DefaultSource.request("truncate", options);
-      request.put("partition", Boolean.valueOf(((TruncateTableCommand) plan).partitionSpec().isDefined()));
+      Object spec = valueOf(((TruncateTableCommand) plan).partitionSpec());
+      request.put("partition", spec == null ? null : DefaultSource.original((scala.collection.immutable.Map) spec));
       return new Change(request, plan, null, name.quotedString());
     }
     Map request = DefaultSource.request("alter", options);

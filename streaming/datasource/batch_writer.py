@@ -120,7 +120,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _overwrite(self, writer: DataWriter) -> Overwrite:
         options = self._options
-        return Overwrite(writer, options.where, dynamic=options.dynamic, change_files=self._change_files)
+        return Overwrite(
+            writer,
+            options.where,
+            dynamic=options.dynamic,
+            change_files=self._change_files,
+            partitions=options.partitions,
+        )
 
     def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFiles]:
         for rows in pieces(batches, file_size(writer)):

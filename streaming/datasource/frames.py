@@ -111,7 +111,9 @@ def batch_columns(options: ReadOptions, asked: StructType | None) -> StructType:
 
 def with_char_types(columns: StructType, metadata: Metadata, path: str) -> StructType:
     """The columns with those of the type CHAR said to be such: Spark compares their texts with spaces at the end."""
-    kinds = {rule.column: rule.kind for rule in declared(metadata, path).unknown_types if _CHAR.search(rule.kind)}
+    rules = declared(metadata, path)
+    kinds = {rule.column: rule.kind for rule in rules.unknown_types if _CHAR.search(rule.kind)}
+    kinds |= {rule.column: rule.kind for rule in rules.lengths if rule.pads}
     for field in columns:
         if field.name in kinds:
             field.metadata = {**field.metadata, _CHAR_TYPE: kinds[field.name]}
@@ -421,16 +423,19 @@ def write(
     partition_by: Sequence[str] | None = None,
     properties: Mapping[str, str] | None = None,
     reads_table: Callable[[str], bool] = lambda _: False,
+    partitions: pa.Table | None = None,
 ) -> None:
     """Write a frame in one commit, with the options of `df.write`. `mode` is Spark's SaveMode as Java names it.
 
-    A new table gets the properties. `reads_table` says whether the frame reads the table at a path. Rows that replace
-    those that they were computed from are in conflict with other changes of rows.
+    A new table gets the properties. `partitions`, a row for each, are those that are replaced. `reads_table` says
+    whether the frame reads the table at a path. Rows that replace those that they were computed from are in conflict
+    with other changes of rows.
 
     Raises the errors of `BatchWriter`, and TableExistsError for a mode that makes a table.
     """
     options = parse_write(raw_options, overwrite=mode == _OVERWRITE)
     options = replace(options, is_new=mode in {_IF_NEW, _IGNORE, _NEW_NAME}, properties=properties or {})
+    options = replace(options, partitions=partitions)
     options = replace(options, reads_table=options.overwrite and reads_table(options.path))
     if partition_by is not None:
         options = replace(options, partition_by=tuple(partition_by))

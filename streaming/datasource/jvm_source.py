@@ -31,12 +31,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import PredicateError, TidelogError
+from tidelog.log.operations.overwrite import live_partitions
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, procedures, rewritten, row_changes, sql_catalog
+from tidelog.streaming.datasource import (
+    frames,
+    procedures,
+    rewritten,
+    row_changes,
+    sql_alterations,
+    sql_catalog,
+    sql_columns,
+    sql_namespaces,
+)
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
-from tidelog.streaming.datasource.pushed_filters import exact_predicate
+from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.datasource.source import refuse_stream_writer
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
@@ -59,9 +69,14 @@ _BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_OPERATION = "tidelog.RowOperation"
 _REWRITTEN = "tidelog.Rewritten"
+_NEWER_CATALOG = "tidelog.NewerCatalog"
+_NAMESPACES = "tidelog.Namespaces"
+_PARTITIONED = "tidelog.Partitions"
 _PROCEDURES = "tidelog.Procedures"
+_TABLE_CHANGES = "tidelog.TableChanges"
 _ROW_CHANGES = "tidelog.RowChanges"
 _NAMED_FUNCTIONS = "tidelog.NamedFunctions"
+_OLDER_CATALOG = "package tidelog; public abstract class NewerCatalog extends Namespaces {}"
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -98,8 +113,10 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
-        _loaded(jvm, _PROCEDURES)
-        _loaded(jvm, _ROW_OPERATION)
+        _loaded(jvm, _NAMESPACES)
+        _loaded(jvm, _NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
+        for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION):
+            _loaded(jvm, name)
         catalog = _CATALOG
         _loaded(jvm, catalog)
         if spark_versions.CATALOGS_HAVE_CHANGES:
@@ -256,7 +273,7 @@ def _zone(spark: SparkSession) -> str:
 
 
 def _asked(request: Mapping[str, Any]) -> StructType | None:
-    return StructType.fromJson(json.loads(request["schema"])) if request.get("schema") else None
+    return sql_columns.without_lengths(request["schema"]) if request.get("schema") else None
 
 
 def _load(request: Mapping[str, Any], java: Any) -> str:
@@ -315,7 +332,7 @@ def _scan(request: Mapping[str, Any], given: Any) -> Any:
     frame: Any = rewritten.rows_of_statement(request["columns"], list(filters))
     if frame is None:
         frame = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
-    frames.require_types(frame, StructType.fromJson(json.loads(request["expected"])), options.path)
+    frames.require_types(frame, sql_columns.without_lengths(request["expected"]), options.path)
     return frame._jdf.queryExecution().toRdd()  # noqa: SLF001 - as above
 
 
@@ -327,8 +344,7 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
     partition_by = request.get("partitions") if names is None else json.loads(names)
     data = DataFrame(java, spark)
     if "properties" in request:
-        sql_catalog.require_no_clusters(request["properties"])
-        sql_catalog.require_plain(data.schema)
+        sql_columns.require_plain(data.schema)
     if request.get("inserts") and request["mode"] == "Overwrite" and _replaces_partitions(spark, options):
         options["partitionOverwriteMode"] = "dynamic"
     frames.write(
@@ -336,8 +352,9 @@ def _write(request: Mapping[str, Any], java: Any) -> None:
         request["mode"],
         data,
         partition_by=partition_by,
-        properties=request.get("properties"),
+        properties=sql_columns.with_clusters(request.get("properties") or {}),
         reads_table=partial(_reads, data),
+        partitions=request.get("replaced"),
     )
 
 
@@ -359,15 +376,27 @@ def _overwrite(request: Mapping[str, Any], given: Any) -> None:
     """Replace the rows that pass Spark's filters."""
     java, filters = given
     options = request["options"]
-    schema = table_to_read(parse_read(options, streaming=False, session_zone="UTC")).schema
-    where = exact_predicate(list(filters), schema)
+    table = table_to_read(parse_read(options, streaming=False, session_zone="UTC"))
+    where = exact_predicate(list(filters), table.schema)
     if where is None:
+        partition = one_partition(list(filters), table.schema, table.at().partition_by)
+        if partition is not None:
+            _write({"options": options, "mode": "Overwrite", "replaced": partition}, java)
+            return
         raise PredicateError(
             f"the rows to replace, {' AND '.join(map(str, filters))}, are described by more than comparisons",
             advice='use df.write.format("tidelog").mode("overwrite").option("where", ...).save(path), whose predicates '
             "are tidelog's own",
         )
     _write({"options": {**options, "where": where}, "mode": "Overwrite"}, java)
+
+
+def _partitions(request: Mapping[str, Any], java: Any) -> Any:
+    """The partitions of a table that have rows."""
+    table = table_to_read(parse_read(request["options"], streaming=False, session_zone="UTC"))
+    found = live_partitions(table.at().state, table.path)
+    frame: Any = _session(java).createDataFrame(found, spark_versions.columns_from_arrow(found.schema))
+    return frame._jdf  # noqa: SLF001 - as above
 
 
 def _statements(_: Mapping[str, Any], __: Any) -> str | None:
@@ -441,7 +470,10 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "statements": _statements,
     "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
     "rewritten": lambda request, given: rewritten.change(_session(given[0]), request, given[1]),
+    "alterTable": lambda request, given: sql_alterations.alter(_session(given), request),
+    "partitions": _partitions,
     "call": lambda request, given: procedures.call(_session(given), request),
     **procedures.ANSWERS,
     **sql_catalog.ANSWERS,
+    **sql_namespaces.ANSWERS,
 }

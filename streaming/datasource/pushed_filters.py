@@ -8,7 +8,7 @@ since NaN is equal to itself and above all numbers in Spark only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -52,6 +52,23 @@ def exact_predicate(filters: Iterable[Any], schema: pa.Schema) -> str | None:
     """A predicate that is true for just the rows that pass all of Spark's filters; None if there may be none."""
     texts = [_value_test(item, schema) or _text(item, schema) for item in filters]
     return None if not texts or None in texts else " AND ".join(map(str, texts))
+
+
+def one_partition(filters: Iterable[Any], schema: pa.Schema, names: Sequence[str]) -> pa.Table | None:
+    """The partition whose value in each of the columns `names` the filters give; None if they say something else."""
+    values: dict[str, Any] = {}
+    for item in filters:
+        kind = item.getClass().getSimpleName()
+        name = _column(item.attribute(), schema) if kind in {"EqualTo", "EqualNullSafe", "IsNull"} else None
+        if name is None:
+            return None
+        values[name] = None if kind == "IsNull" else item.value()
+    if values.keys() != set(names):
+        return None
+    try:
+        return pa.table([pa.array([values[name]], schema.field(name).type) for name in names], list(names))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
 
 
 def _value_test(item: Any, schema: pa.Schema) -> str | None:

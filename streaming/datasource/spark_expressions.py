@@ -107,6 +107,9 @@ def computed_columns(table: Any) -> dict[int, Any]:
     return found
 
 
+_WRITE_CHECKS = {"charTypeWriteSideCheck", "varcharTypeWriteSideCheck"}
+
+
 class ExpressionText:
     """Turns expressions into text. `name` is how a column is written; by default, by its own name.
 
@@ -176,7 +179,12 @@ class ExpressionText:
         return self._name(node) if computed is None else self.text(computed)
 
     def _padded(self, node: Any) -> str:
-        """A column of the type CHAR, with spaces up to its length: Spark reads it so, and a longer value as it is."""
+        """A column of the type CHAR, with spaces up to its length: Spark reads it so, and a longer value as it is.
+
+        A new value of one is checked and padded by the table's own rules.
+        """
+        if node.functionName() in _WRITE_CHECKS:
+            return self.text(next(each(node.arguments())))
         if node.functionName() != "readSidePadding":
             raise untranslatable(node)
         column, length = each(node.arguments())

@@ -17,13 +17,23 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
-from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableNotFoundError
+from tidelog.log import Table, Transaction
+from tidelog.log.data.type_names import sql_type
+from tidelog.log.errors import ConfigurationError, CorruptLogError, TableExistsError, TableNotFoundError
 from tidelog.log.format.actions import Metadata
+from tidelog.log.format.properties import (
+    COLUMN_MAPPING_MAX_ID,
+    COLUMN_MAPPING_MODE,
+    CONSTRAINT_PREFIX,
+    FIRST_VERSION,
+)
+from tidelog.log.format.refused_properties import REFUSED
 from tidelog.log.format.schema import columns_of
+from tidelog.log.operations.overwrite import stage_truncate
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
@@ -31,40 +41,44 @@ from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import sql_changes
 from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
+from tidelog.streaming.datasource.sql_columns import (
+    arrow_columns,
+    is_replaceable,
+    nullable,
+    partitions_of,
+    require_plain,
+    strict,
+    with_clusters,
+)
 from tidelog.streaming.executors.changed_rows import RowColumns
+from tidelog.streaming.executors.plain_frame import quoted
 
 _LOG_FOLDER = "_delta_log"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
+# The file in the folder of a name that says where else its table is.
+_LOCATION = "_tidelog_location.json"
 # What Spark says of each new table, besides the properties that its user gave.
-_OF_SPARK = {"provider", "owner", "is_managed_location", "location"}
+_OF_SPARK = {"provider", "owner", "is_managed_location", "location", "external", "comment"}
 # Parts of CREATE TABLE that Spark takes for a property; with a dot at the end, for properties that begin so.
 _OF_CREATE = {
     "option.": "OPTIONS",
-    "external": "EXTERNAL, as DROP TABLE deletes the files,",
-    "comment": "COMMENT on a table",
+    "external": "EXTERNAL without LOCATION, as DROP TABLE deletes the files,",
     "collation": "DEFAULT COLLATION",
     "hive.": "STORED AS or ROW FORMAT",
-}
-# Statements that Spark takes for a change of a property.
-_OF_STATEMENTS = {
-    "location": "ALTER TABLE ... SET LOCATION",
-    "comment": "COMMENT on a table",
-    "owner": "ALTER TABLE ... OWNER TO",
-    "collation": "DEFAULT COLLATION",
 }
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_CHANGES = "use ALTER TABLE ... ADD COLUMNS, SET TBLPROPERTIES or UNSET TBLPROPERTIES"
+_CHANGES = "use ALTER TABLE ... ADD COLUMNS, ALTER COLUMN, ADD CONSTRAINT or SET TBLPROPERTIES"
 _NEW_TABLE = "make a new table with CREATE TABLE ... AS SELECT, which can have other columns"
 _CLUSTER = "use TBLPROPERTIES ('tidelog.clusterBy' = 'column'), by which a major compaction clusters"
 # What is refused, by the name of Spark's class for it or of RowChanges, and what to use instead.
 _REFUSED = {
     "AddColumn": (
-        "a place for a new column, or a DEFAULT, or a field of a struct, is not supported",
-        "leave out FIRST, AFTER and DEFAULT: ALTER TABLE ... ADD COLUMNS adds plain columns at the end",
+        "a DEFAULT, a new field of a struct, or a place for a column of a name in Spark's own catalog is not supported",
+        "leave it out; ALTER TABLE ... ALTER COLUMN ... SET DEFAULT is a second statement",
     ),
     "SchemaEvolution": (
         "WITH SCHEMA EVOLUTION is not supported with this Spark",
@@ -75,12 +89,15 @@ _REFUSED = {
         "a table of the catalog does not have the columns of changes",
         'use spark.read.format("tidelog").option("changes", ...).load(path), or in SQL tidelog_changes(...) or CHANGES',
     ),
-    "ClusterBy": ("CLUSTER BY is not supported", _CLUSTER),
+    "AddPartition": ("a partition cannot be added", "insert its rows: a partition is there as long as it has some"),
+    "Collation": ("DEFAULT COLLATION is not supported", _CHANGES),
+    "DropPartition": ("ALTER TABLE ... DROP PARTITION is not supported", "use TRUNCATE TABLE ... PARTITION, or DELETE"),
     "CreateTableLike": (
         "CREATE TABLE ... LIKE is not supported",
         "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
     ),
     "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
+    "NewConstraint": ("a constraint in CREATE TABLE is not supported", "use ALTER TABLE ... ADD CONSTRAINT after it"),
     "PartitionOrder": (
         "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
         "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
@@ -90,6 +107,10 @@ _REFUSED = {
         'use spark.readStream.format("tidelog").load("/path/to/table")',
     ),
     "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
+    "SetLocation": (
+        "ALTER TABLE ... SET LOCATION is not supported",
+        "use DROP TABLE, which keeps a table that has a LOCATION, and CREATE TABLE ... LOCATION",
+    ),
     "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
     "ReplacePart": (
         "where and partitionOverwriteMode do not fit REPLACE TABLE, which replaces all rows",
@@ -99,11 +120,10 @@ _REFUSED = {
         "table_changes takes a table and one or two versions here",
         "for times use tidelog_changes('table', after => '...', until => '...'), whose start is exclusive",
     ),
-    "UpdateColumnComment": ("a change of a column's comment is not supported", _CHANGES),
-    "UpdateColumnDefaultValue": ("a change of a column's default is not supported", "name the value in each INSERT"),
-    "UpdateColumnNullability": ("a change of a column's nullability is not supported", _NEW_TABLE),
-    "UpdateColumnPosition": ("a change of the order of columns is not supported", _NEW_TABLE),
-    "UpdateColumnType": ("a change of a column's type is not supported", _NEW_TABLE),
+    "UpdateColumnDefaultValue": (
+        "a default of a column of a name in Spark's own catalog is not supported",
+        "name the table by its path: ALTER TABLE tidelog.`/path`",
+    ),
     "View": (
         "UPDATE, DELETE and MERGE cannot change a view that chooses rows or columns of a table",
         "name the table itself",
@@ -113,11 +133,39 @@ _REFUSED = {
 Request = Mapping[str, Any]
 
 
-def _place(request: Request) -> tuple[str, dict[str, str]]:
-    """The path that the names mean, and the storage options.
+def place(request: Request) -> tuple[str, dict[str, str]]:
+    """The path of the table that the names mean, and the storage options.
 
     Raises ConfigurationError for a name if the catalog has no folder.
     """
+    path, storage_options = _named_place(request)
+    is_path = len(request["names"]) == 1 and path == request["names"][0]
+    return (path if is_path else _location(path, storage_options) or path), storage_options
+
+
+def folder_place(request: Request) -> tuple[str, dict[str, str]]:
+    """The path of the folder of a namespace, and the storage options. Raises the error of `place`."""
+    path, storage_options = _named_place({**request, "names": [*request["names"], ""]} if request["names"] else request)
+    return path.rstrip("/") or path, storage_options
+
+
+def _location(path: str, storage_options: Mapping[str, str]) -> str | None:
+    """Where the table of a name is if CREATE TABLE had a LOCATION; None if it is at the name's path."""
+    try:
+        content = open_store(path, storage_options).read(_LOCATION)
+    except FileNotFoundError:
+        return None
+    try:
+        return str(json.loads(content)["location"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptLogError(
+            f"the location of the table {path} cannot be read: {error}",
+            advice=f"delete the file {_LOCATION} there, and create the table again with its LOCATION",
+            path=path,
+        ) from error
+
+
+def _named_place(request: Request) -> tuple[str, dict[str, str]]:
     given, storage_options = split_names(request["options"])
     *above, last = request["names"] or [""]
     _require_names(above, last)
@@ -161,7 +209,7 @@ def table_place(spark: SparkSession, names: Sequence[str]) -> tuple[str, dict[st
     prefix = f"{_SETTING}."
     settings = {name[len(prefix) :]: text for name, text in spark.conf.getAll.items() if name.startswith(prefix)}
     options = {name: text for name, text in settings.items() if name == "warehouse" or name.startswith(_STORAGE)}
-    return _place({"options": options, "names": list(names)})
+    return place({"options": options, "names": list(names)})
 
 
 def changed_place(request: Request) -> tuple[str, dict[str, str]]:
@@ -208,7 +256,7 @@ def _described(
     own = columns_of(metadata, path)
     configuration = metadata.configuration
     defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
-    columns = spark_versions.columns_from_arrow(_nullable(own))
+    columns = spark_versions.columns_from_arrow(nullable(own))
     schema = with_char_types(columns, metadata, path).jsonValue()
     for field in schema["fields"]:
         if field["name"] in defaults:
@@ -222,11 +270,11 @@ def _described(
             "name": path,
             "made": [table.id, snapshot.version],
             "schema": json.dumps(schema),
-            "strict": json.dumps(_strict(schema, own)),
+            "strict": json.dumps(strict(schema, own)),
             "evolve": evolve or None,
             "partitions": list(snapshot.partition_by),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
-            "properties": {"provider": "tidelog", "location": path, **configuration},
+            "properties": {**configuration, **_of_table(metadata), "provider": "tidelog", "location": path},
             "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
         }
     )
@@ -251,21 +299,16 @@ def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
         columns = StructType([StructField.fromJson(given)])
         for name in reversed(above):
             columns = StructType([StructField(name, columns)])
-        yield _arrow(columns)
+        yield arrow_columns(columns)
 
 
-def _strict(schema: Mapping[str, Any], columns: pa.Schema) -> Mapping[str, Any]:
-    """The columns with those that cannot be null."""
-    fields = [{**field, "nullable": columns.field(field["name"]).nullable} for field in schema["fields"]]
-    return {**schema, "fields": fields}
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
+def _of_table(metadata: Metadata) -> dict[str, str]:
+    """What Spark shows among the properties, and a table has elsewhere."""
+    return {} if metadata.description is None else {"comment": metadata.description}
 
 
 def _table(request: Request, _: Any) -> str:
-    return _at(request, _place(request))
+    return _at(request, place(request))
 
 
 def _named(request: Request, _: Any) -> str:
@@ -292,8 +335,8 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
 
 def _changelog(request: Request, _: Any) -> str:
     """The changes of a table of the catalog, or of a name in the session's catalog."""
-    place = _place(request) if "names" in request else changed_place(request)
-    return sql_changes.changelog(request, *place)
+    found = place(request) if "names" in request else changed_place(request)
+    return sql_changes.changelog(request, *found)
 
 
 def _number(text: str) -> str:
@@ -302,15 +345,20 @@ def _number(text: str) -> str:
     return text.strip()
 
 
-def _tables(request: Request, _: Any) -> str:
-    path, storage_options = _place({**request, "names": [*request["names"], ""]} if request["names"] else request)
-    store = open_store(path.rstrip("/"), storage_options)
-    inner = [name for name in store.folders() if _LOG_FOLDER in store.folders(name, until=_LOG_FOLDER)]
-    return "\n".join(name for name in inner if _is_table(f"{path.rstrip('/')}/{name}", storage_options))
+def tables_in(request: Request) -> Iterator[str]:
+    """The names of the tables in a namespace."""
+    path, storage_options = folder_place(request)
+    store = open_store(path, storage_options)
+    for name in store.folders():
+        if _LOG_FOLDER in store.folders(name, until=_LOG_FOLDER):
+            if _is_table(f"{path}/{name}", storage_options):
+                yield name
+        elif _LOCATION in store.names(name):
+            yield name
 
 
 def _exists(request: Request, _: Any) -> bool:
-    return _is_table(*_place(request))
+    return _is_table(*place(request))
 
 
 def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
@@ -323,20 +371,107 @@ def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
 
 
 def _create(request: Request, _: Any) -> str:
-    path, storage_options = _place(request)
-    own = _own_properties(path, request["properties"])
-    schema = _arrow(StructType.fromJson(json.loads(request["schema"])))
-    made = Table.create(
-        path,
-        schema,
-        partition_by=_partitions(request["partitions"]),
-        properties=own,
-        storage_options=storage_options,
-    )
+    name, storage_options = _named_place(request)
+    own = _own_properties(request["properties"])
+    path = _plain(request["properties"].get("location", name))
+    if path != name and len(request["names"]) == 1 and "/" in request["names"][0]:
+        raise ConfigurationError(
+            f"the table tidelog.`{name}` cannot have the LOCATION {path}: its name is its place",
+            advice=f"write CREATE TABLE tidelog.`{path}`, or give it a name below the catalog's warehouse",
+        )
+    schema = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    partitions, clusters = partitions_of(request["partitions"])
+    made: Table | TableReader
+    if path != name and not request.get("fills") and _is_table(path, storage_options):
+        made = _existing(path, storage_options, schema, partitions, own)
+    else:
+        made = Table.create(
+            path,
+            schema,
+            partition_by=partitions,
+            properties={**clusters, **own},
+            storage_options=storage_options,
+            description=request["properties"].get("comment"),
+        )
+    if path != name and not _has_location(name, storage_options, path):
+        if isinstance(made, Table):
+            Table.drop(path, storage_options=storage_options)
+        raise TableExistsError(
+            f"another CREATE TABLE has given {name} a location", advice="choose another name", path=name
+        )
     return _described((path, storage_options), made)
 
 
-def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
+def _create_like(request: Request, _: Any) -> str:
+    """A table with the columns, partitions, comment and properties of another one, and without its rows."""
+    source = request["source"]
+    if source.get("provider", "").lower() != "tidelog":
+        return _create(request, None)
+    name, storage_options = _named_place(request)
+    if "location" in request["properties"]:
+        raise ConfigurationError(
+            "CREATE TABLE ... LIKE with a LOCATION is not supported", advice="leave it out, or use CREATE TABLE"
+        )
+    head = TableReader.open(_plain(source["location"]), storage_options=storage_options).at()
+    metadata = head.state.head.metadata
+    made = Table.create(
+        name,
+        head.schema,
+        partition_by=head.partition_by,
+        properties={**_copied(metadata.configuration), **_own_properties(request["properties"])},
+        storage_options=storage_options,
+        description=request["properties"].get("comment", metadata.description),
+    )
+    return _described((name, storage_options), made)
+
+
+def _copied(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The properties that another table can have, too."""
+    own = {COLUMN_MAPPING_MODE, COLUMN_MAPPING_MAX_ID, FIRST_VERSION, *REFUSED}
+    return {
+        key: text for key, text in configuration.items() if key not in own and not key.startswith(CONSTRAINT_PREFIX)
+    }
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:").rstrip("/") or path
+
+
+def _existing(
+    path: str,
+    storage_options: Mapping[str, str],
+    schema: pa.Schema,
+    partitions: Sequence[str],
+    properties: Mapping[str, str],
+) -> TableReader:
+    """The table at the LOCATION of a CREATE TABLE. Raises ConfigurationError if the statement describes another."""
+    table = TableReader.open(path, storage_options=storage_options)
+    snapshot = table.at()
+    known = snapshot.state.head.metadata.configuration
+    for what, differs in {
+        "columns": bool(schema.names) and not is_replaceable(snapshot.schema, schema),
+        "partitions": bool(partitions) and list(snapshot.partition_by) != list(partitions),
+        "properties": not properties.items() <= known.items(),
+    }.items():
+        if differs:
+            raise ConfigurationError(
+                f"the table at {path} has other {what} than the statement says",
+                advice="leave them out: CREATE TABLE name USING tidelog LOCATION '...'",
+            )
+    return table
+
+
+def _has_location(name: str, storage_options: Mapping[str, str], path: str) -> bool:
+    """Let a name stand for the table at a path. False if it stands for another one."""
+    content = json.dumps({"location": path}, ensure_ascii=False).encode()
+    try:
+        open_store(name, storage_options).put_if_absent(_LOCATION, content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that the user gave. Raises ConfigurationError for another part that Spark passes on as one."""
     provider = properties.get("provider", "tidelog")
     if provider.lower() != "tidelog":
@@ -345,12 +480,9 @@ def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
             advice='write USING tidelog or .format("tidelog"), or leave it out; toTable(...) of a stream is '
             "foreachBatch(Sink(path)) here",
         )
-    if properties.get("location", path).removeprefix("file:") != path:
-        raise ConfigurationError(
-            "LOCATION is not supported in the catalog tidelog, where the name is the place",
-            advice=f"write CREATE TABLE tidelog.`{properties['location']}`",
-        )
     for prefix, what in _OF_CREATE.items():
+        if prefix == "external" and "location" in properties:
+            continue
         if any(name == prefix or (prefix.endswith(".") and name.startswith(prefix)) for name in properties):
             raise ConfigurationError(
                 f"{what} is not supported in the catalog tidelog",
@@ -364,17 +496,22 @@ def _replace(request: Request, _: Any) -> str:
 
     Raises ConfigurationError for one that would get other columns, partitions or properties.
     """
-    path, storage_options = _place(request)
+    path, storage_options = place(request)
     table = TableReader.open(path, storage_options=storage_options)
     head = table.at()
-    wanted = _arrow(StructType.fromJson(json.loads(request["schema"])))
-    properties = _own_properties(path, request["properties"])
+    wanted = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    properties = _own_properties(request["properties"])
+    partitions, clusters = partitions_of(request["partitions"])
+    properties = {**clusters, **properties}
+    comment = request["properties"].get("comment")
     different = [
         what
         for what, differs in {
-            "columns": not _is_replaceable(head.schema, wanted),
-            "partitions": list(head.partition_by) != _partitions(request["partitions"]),
-            "properties": not properties.items() <= head.state.head.metadata.configuration.items(),
+            "columns": not is_replaceable(head.schema, wanted),
+            "partitions": list(head.partition_by) != partitions,
+            "properties": not properties.items() <= head.state.head.metadata.configuration.items()
+            or (comment is not None and comment != head.state.head.metadata.description),
+            "location": _plain(request["properties"].get("location", path)) != path,
         }.items()
         if differs
     ]
@@ -386,132 +523,57 @@ def _replace(request: Request, _: Any) -> str:
     return _described((path, storage_options), table)
 
 
-def _is_replaceable(table: pa.Schema, wanted: pa.Schema) -> bool:
-    """Whether the columns are the same. Comments, and what cannot be null, may stay: a SELECT does not say."""
-    old_columns, new_columns = (
-        _loose(spark_versions.columns_from_arrow(schema).jsonValue()) for schema in (table, wanted)
-    )
-    return old_columns == new_columns and all(
-        (new.nullable or not old.nullable) and (new.metadata or {}).items() <= (old.metadata or {}).items()
-        for new, old in zip(wanted, table, strict=True)
-    )
-
-
-def _loose(kind: Any) -> Any:
-    """A type of Spark's, as JSON, all of whose parts can be null."""
-    if isinstance(kind, dict):
-        flags = {"nullable", "containsNull", "valueContainsNull"}
-        return {key: key in flags or _loose(part) for key, part in kind.items() if key != "metadata"}
-    return [_loose(part) for part in kind] if isinstance(kind, list) else kind
-
-
 def _create_named(request: Request, _: Any) -> None:
     """The table of a name in Spark's own catalog, unless its location has one."""
     given, storage_options = split_names(request["options"])
     path = given["path"]
     schema = StructType.fromJson(json.loads(request["schema"]))
-    require_no_clusters(request["properties"])
     require_plain(schema)
     if not request["managed"] and _is_table(path, storage_options):
         return
     Table.create(
         path,
-        _arrow(schema),
+        arrow_columns(schema),
         partition_by=request["partitions"],
-        properties=request["properties"],
+        properties=with_clusters(request["properties"]),
         storage_options=storage_options,
     )
 
 
-def _partitions(described: Sequence[str]) -> list[str]:
-    for text in described:
-        if text.startswith("cluster_by("):
-            _refused({"change": "ClusterBy"}, None)
-        if text.endswith(")"):
-            raise ConfigurationError(
-                f"PARTITIONED BY ({text}) is not supported", advice="partition by columns of the table"
-            )
-    return [text[1:-1].replace("``", "`") if text.startswith("`") else text for text in described]
-
-
-def require_no_clusters(properties: Mapping[str, Any] | None) -> None:
-    """Raise ConfigurationError for CLUSTER BY on a name in Spark's own catalog: it arrives as a property."""
-    if "clusteringColumns" in (properties or {}):
-        _refused({"change": "ClusterBy"}, None)
-
-
-def require_plain(schema: StructType) -> None:
-    """Raise SchemaMismatchError for a type that would lose its length or collation in a table."""
-    for field in schema:
-        name = field.dataType.simpleString()
-        if any("char(" in text or "collate " in text for text in _leaf_types(field.dataType)):
-            raise SchemaMismatchError(
-                f"column {field.name!r} cannot have the type {name}: a table keeps neither a length nor a collation",
-                advice="use STRING",
-                column=field.name,
-            )
-
-
-def _leaf_types(kind: DataType) -> Iterator[str]:
-    """The names of the types that a type consists of."""
-    parts = [kind]
-    if isinstance(kind, StructType):
-        parts = [field.dataType for field in kind]
-    elif isinstance(kind, ArrayType):
-        parts = [kind.elementType]
-    elif isinstance(kind, MapType):
-        parts = [kind.keyType, kind.valueType]
-    for part in parts:
-        if part is kind:
-            yield kind.simpleString()
-        else:
-            yield from _leaf_types(part)
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    """The columns as Arrow's, with their comments.
-
-    Raises SchemaMismatchError for a type that a table cannot keep.
-    """
-    require_plain(schema)
-    plain = spark_versions.columns_to_arrow(schema)
-    comments = {field.name: field.metadata.get("comment") for field in schema}
-    return pa.schema(
-        [field.with_metadata({"comment": comments[field.name]}) if comments[field.name] else field for field in plain]
-    )
-
-
 def _alter(request: Request, _: Any) -> None:
-    path, storage_options = _place(request) if "names" in request else changed_place(request)
-    for name in sorted(_OF_STATEMENTS.keys() & request["properties"].keys() if "names" in request else ()):
-        raise ConfigurationError(
-            f"{_OF_STATEMENTS[name]} is not supported in the catalog tidelog",
-            advice=_CHANGES,
-        )
+    """Change a name in Spark's own catalog: new columns, and properties."""
+    path, storage_options = changed_place(request)
     table = Table.open(path, storage_options=storage_options)
     columns = []
     for column in request["columns"]:
-        if len(column["names"]) != 1 or not column["plain"]:
-            _refused({"change": "AddColumn"}, None)
+        if not column["plain"]:
+            refuse("AddColumn")
         (name,) = column["names"]
         kind = json.loads(column["type"])
         metadata = {"comment": column["comment"]} if column["comment"] else {}
         given = {"name": name, "type": kind, "nullable": column["nullable"], "metadata": metadata}
         columns.append(StructField.fromJson(given))
     if columns:
-        table.add_columns(_arrow(StructType(columns)))
+        table.add_columns(arrow_columns(StructType(columns)))
     if request["properties"]:
-        require_no_clusters(request["properties"])
-        table.set_properties(request["properties"])
+        table.set_properties(with_clusters(request["properties"]))
 
 
-def _refused(request: Request, _: Any) -> NoReturn:
-    what, instead = _REFUSED.get(request["change"], (f"{request['change']} is not supported", _CHANGES))
+def refuse(change: str) -> NoReturn:
+    """Raise ConfigurationError for what is not supported, by its name in `_REFUSED`, or by Spark's for it."""
+    what, instead = _REFUSED.get(change, (f"{change} is not supported", _CHANGES))
     raise ConfigurationError(what, advice=instead)
 
 
-def _drop(request: Request, _: Any) -> bool:
-    path, storage_options = _place(request)
+def drop_table(request: Request) -> bool:
+    """Drop a table; of one with a LOCATION its name. False if there is none."""
+    name, storage_options = _named_place(request)
+    path, _ = place(request)
+    if path != name:
+        store = open_store(name, storage_options)
+        store.delete(_LOCATION)
+        store.remove_empty_folders()
+        return True
     try:
         Table.drop(path, storage_options=storage_options)
     except TableNotFoundError:
@@ -521,18 +583,54 @@ def _drop(request: Request, _: Any) -> bool:
 
 def _undo(request: Request, _: Any) -> None:
     """Drop the table of a CREATE TABLE ... AS SELECT that failed, unless somebody else has used it meanwhile."""
-    path, storage_options = _place(request)
+    path, storage_options = place(request)
     with suppress(TableNotFoundError):
         table = TableReader.open(path, storage_options=storage_options)
         if [table.id, table.version] == request["made"]:
-            Table.drop(path, storage_options=storage_options)
+            drop_table(request)
+            if _is_table(path, storage_options):
+                Table.drop(path, storage_options=storage_options)
 
 
 def _truncate(request: Request, _: Any) -> None:
-    if request.get("partition"):
-        raise ConfigurationError("TRUNCATE TABLE ... PARTITION is not supported", advice="use DELETE FROM ... WHERE")
     path, storage_options = changed_place(request)
-    Table.open(path, storage_options=storage_options).truncate()
+    table = Table.open(path, storage_options=storage_options)
+    spec = request.get("partition")
+    table.truncate(where=None if spec is None else " AND ".join(_partition_test(table, *each) for each in spec.items()))
+
+
+def _partition_test(table: Table, name: str, text: str | None) -> str:
+    """A test for a part of PARTITION of a name in Spark's own catalog, whose values are texts."""
+    own = {column.lower(): column for column in table.partition_by}.get(name.lower())
+    if own is None:
+        raise ConfigurationError(
+            f"{name!r} is not a partition column of {table.path}",
+            advice=f"its partition columns are {', '.join(table.partition_by) or 'none'}",
+        )
+    if text is None:
+        return f"{quoted(own)} IS NULL"
+    literal = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"{quoted(own)} <=> CAST({literal} AS {sql_type(table.schema.field(own).type)})"
+
+
+def _truncate_partitions(request: Request, values: Sequence[Sequence[Any]]) -> None:
+    """Delete the rows of partitions. Their values are as Spark has them, so times are numbers."""
+    path, storage_options = changed_place(request)
+    table = Table.open(path, storage_options=storage_options)
+    rows = [list(row) for row in values]
+
+    def staged(transaction: Transaction) -> Transaction:
+        schema = pa.schema([transaction.schema.field(name) for name in table.partition_by])
+        columns = [_partition_values([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
+        partitions = pa.table(columns, schema=nullable(schema))
+        return transaction.stage(stage_truncate(transaction.state, transaction.writer, None, partitions))
+
+    table.statement(staged)
+
+
+def _partition_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    plain = {"date32[day]": pa.int32()}.get(str(kind), pa.int64() if pt.is_timestamp(kind) else kind)
+    return pa.array([bytes(value) if isinstance(value, bytearray) else value for value in values], plain).cast(kind)
 
 
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
@@ -543,13 +641,15 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "named": _named,
     "shown": _shown,
     "exists": _exists,
-    "tables": _tables,
+    "tables": lambda request, _: "\n".join(tables_in(request)),
     "create": _create,
+    "createLike": _create_like,
     "replace": _replace,
     "createNamed": _create_named,
     "alter": _alter,
-    "refused": _refused,
-    "drop": _drop,
+    "refused": lambda request, _: refuse(request["change"]),
+    "drop": lambda request, _: drop_table(request),
     "truncate": _truncate,
+    "truncatePartitions": _truncate_partitions,
     "undo": _undo,
 }

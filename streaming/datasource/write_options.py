@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import brief
 from tidelog.streaming.datasource.read_options import READ_OPTIONS, require_known, require_path, split_names
@@ -29,7 +31,7 @@ class WriteOptions:
     """The parsed options of a batch write; for `idempotency_key` see Table.insert.
 
     `is_new` says that the write makes the table, and fails if there is one. A new table gets the properties.
-    `reads_table` says that the rows come from the table itself.
+    `reads_table` says that the rows come from the table itself. `partitions`, a row for each, are what is replaced.
     """
 
     path: str
@@ -42,6 +44,7 @@ class WriteOptions:
     is_new: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     reads_table: bool = False
+    partitions: pa.Table | None = None
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

@@ -100,11 +100,13 @@ def _with(
 
 def _stored(frame: DataFrame, rules: RowRules) -> DataFrame:
     """The frame with the values that readers will see, as in RowRules. Texts that are too long stay as they are."""
-    limits = {rule.column.lower(): rule.limit for rule in rules.rules.lengths}
-    for field in arrow_schema(frame) if limits else ():
-        limit = limits.get(field.name.lower())
-        if limit is not None and pt.is_string(field.type):
-            text = frame[quoted(field.name)]
+    lengths = {rule.column.lower(): rule for rule in rules.rules.lengths}
+    for field in arrow_schema(frame) if lengths else ():
+        rule = lengths.get(field.name.lower())
+        if rule is not None and pt.is_string(field.type):
+            text, limit = frame[quoted(field.name)], rule.limit
+            if rule.pads:
+                text = F.when(F.length(text) < limit, F.rpad(text, limit, " ")).otherwise(text)
             is_blank = F.rtrim(F.substring(text, limit + 1, _ALL)) == ""
             frame = frame.withColumn(field.name, F.when(is_blank, F.substring(text, 1, limit)).otherwise(text))
     return prepared(frame, rules.writer)

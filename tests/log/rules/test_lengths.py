@@ -67,7 +67,23 @@ def test_values_that_are_computed_have_to_fit() -> None:
     assert rows_of(table) == [{"k": 1, "a": "ab", "copy": "abab"}]
 
 
-@pytest.mark.parametrize("kind", ["char(3)", "array<varchar(3)>", "struct<x:char(2)>", "varchar", 3])
+def test_a_text_of_the_type_char_gets_the_spaces_that_it_lacks() -> None:
+    table = ruled_table(SCHEMA, fields={"a": typed("char(3)")}, properties={"tidelog.primaryKey": "k"})
+    table.insert([{"k": 1, "a": "x"}, {"k": 2, "a": "abc  "}, {"k": 3, "a": None}, {"k": 4, "a": "\u00fc"}])
+    table.upsert([{"k": 2, "a": ""}], keys=["k"])
+    table.update("k = 3", {"a": "'z'"})
+    assert sorted((row["k"], row["a"]) for row in rows_of(table)) == [
+        (1, "x  "),
+        (2, "   "),
+        (3, "z  "),
+        (4, "\u00fc  "),
+    ]
+    with pytest.raises(ConstraintViolationError, match=r"'a'.*too long for char\(3\)"):
+        table.insert([{"k": 5, "a": "abcd"}])
+    assert sorted(row["k"] for row in table.scan("a = 'x'").to_arrow().to_pylist()) == [1]
+
+
+@pytest.mark.parametrize("kind", ["char(5000)", "array<varchar(3)>", "struct<x:char(2)>", "varchar", 3])
 def test_a_type_that_tidelog_does_not_write_is_refused_by_name(kind: Any) -> None:
     table = ruled_table(SCHEMA, fields={"a": typed(kind)})
     statements: list[Callable[[], object]] = [
