@@ -12,6 +12,7 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
@@ -21,6 +22,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
+import org.apache.spark.sql.connector.catalog.V2TableWithV1Fallback;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -32,14 +34,12 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.V1Scan;
-import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.PredicateUtils$;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.EqualNullSafe;
@@ -89,7 +89,7 @@ public class Catalog implements StagingTableCatalog {
 
   /** Spark asks before it creates or drops a table. That one is missing otherwise is an error of tidelog's own. */
   public boolean tableExists(Identifier table) {
-    return ((Boolean) ask("exists", table, new HashMap())).booleanValue();
+    return Streams.isToTable() || ((Boolean) ask("exists", table, new HashMap())).booleanValue();
   }
 
   public Identifier[] listTables(String[] namespace) {
@@ -104,6 +104,9 @@ public class Catalog implements StagingTableCatalog {
   }
 
   public Table loadTable(Identifier table) throws NoSuchTableException {
+    if (Streams.isToTable()) {
+      return new PathTable((String) ask("target", table, new HashMap()));
+    }
     if (isForLookUp() && !tableExists(table)) {
       throw new NoSuchTableException(table);
     }
@@ -233,7 +236,8 @@ public class Catalog implements StagingTableCatalog {
   }
 
   /** A table of the catalog, at the newest version or at one of the past. */
-  public static class PathTable implements Table, SupportsRead, SupportsWrite, TruncatableTable {
+  public static class PathTable
+      implements Table, SupportsRead, SupportsWrite, TruncatableTable, V2TableWithV1Fallback {
     final Map found;
     private final Map options;
     private final StructType schema;
@@ -279,10 +283,12 @@ public class Catalog implements StagingTableCatalog {
       can.add(TableCapability.TRUNCATE);
       can.add(TableCapability.OVERWRITE_BY_FILTER);
       can.add(TableCapability.OVERWRITE_DYNAMIC);
-      // It has no streams, but an error of its own for them.
-      can.add(TableCapability.MICRO_BATCH_READ);
-      can.add(TableCapability.STREAMING_WRITE);
       return can;
+    }
+
+    /** For streams: without their capabilities, Spark takes this. */
+    public CatalogTable v1Table() {
+      return Streams.older(name(), options, schema);
     }
 
     /** With the columns that cannot be null, which the schema of a scan does not say. */
@@ -429,11 +435,6 @@ public class Catalog implements StagingTableCatalog {
       return "tidelog " + name;
     }
 
-    public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      DefaultSource.refuse("ReadStream");
-      return null;
-    }
-
     public BaseRelation toV1TableScan(SQLContext context) {
       return new Scanned(context, columns, options, filters);
     }
@@ -530,10 +531,6 @@ public class Catalog implements StagingTableCatalog {
 
     public InsertableRelation toInsertableRelation() {
       return this;
-    }
-
-    public StreamingWrite toStreaming() {
-      return (StreamingWrite) DefaultSource.ask(DefaultSource.request("sink", options), null);
     }
 
     public void insert(Dataset data, boolean overwrite) {

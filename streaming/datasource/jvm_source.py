@@ -36,11 +36,10 @@ from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import frames, row_changes, sql_catalog
+from tidelog.streaming.datasource import frames, row_changes, sql_catalog, stream_sinks
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.datasource.source import refuse_stream_writer
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -48,6 +47,8 @@ _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
 _OTHER_NAMES = ("TIDELOG", "Tidelog")
+_STREAMS = "tidelog.Streams"
+_LATER_SESSIONS = "tidelog.LaterSessions"
 _CATALOG = "tidelog.Catalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
 _BY_NAME = "tidelog.ByName"
@@ -89,6 +90,7 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
+        _loaded(jvm, _STREAMS)
         _loaded(jvm, _CATALOG)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
@@ -97,11 +99,20 @@ def install(spark: SparkSession) -> bool:
         _loaded(jvm, _NAME_COLUMNS)
         _loaded(jvm, _ROW_CHANGES)
         jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        _loaded(jvm, _LATER_SESSIONS)
+        _let_later_sessions_have_it(spark)
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
+
+
+def _let_later_sessions_have_it(spark: SparkSession) -> None:
+    """Give the catalog and the statements to sessions that are made from now on, as those of Spark Connect."""
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
+    spark._jvm.tidelog.LaterSessions.install(java)  # type: ignore[union-attr]  # noqa: SLF001
+    java.sharedState().conf().setIfMissing(_CATALOG_SETTING, _CATALOG)
 
 
 def _hide_secrets(spark: SparkSession) -> None:
@@ -360,6 +371,12 @@ def _batch(request: Mapping[str, Any], _: Any) -> Any:
     return frame._jdf  # noqa: SLF001 - as above
 
 
+def _sink(request: Mapping[str, Any], java: Any) -> Any:
+    spark = _session(java)
+    _hide_secrets(spark)
+    return stream_sinks.start(spark, request)
+
+
 def _stop(request: Mapping[str, Any], _: Any) -> None:
     feed = _feeds.pop(request["feed"], None)
     if feed is None:
@@ -392,7 +409,8 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "newest": lambda request, _: _feeds[request["feed"]].newest(),
     "limit": _limit,
     "stop": _stop,
-    "sink": lambda request, _: refuse_stream_writer(request["options"]),
+    "sink": _sink,
+    "sinkBatch": lambda request, java: stream_sinks.write(_session(java.sparkSession()), request, java),
     "columns": _columns,
     "scan": _scan,
     "write": _write,

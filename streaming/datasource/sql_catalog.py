@@ -77,10 +77,6 @@ _REFUSED = {
         "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
         "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
     ),
-    "ReadStream": (
-        "a stream cannot read a table of the catalog tidelog",
-        'use spark.readStream.format("tidelog").load("/path/to/table")',
-    ),
     "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
     "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
     "ReplacePart": (
@@ -99,6 +95,9 @@ _REFUSED = {
 }
 
 Request = Mapping[str, Any]
+
+new_of_streams: dict[str, Table] = {}
+"""The tables that toTable(...) has just made for names in Spark's own catalog, by their paths."""
 
 
 def _place(request: Request) -> tuple[str, dict[str, str]]:
@@ -193,9 +192,13 @@ def _described(
             "strict": json.dumps(_strict(schema, snapshot.schema)),
             "partitions": list(snapshot.partition_by),
             "properties": {"provider": "tidelog", "location": path, **configuration},
-            "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
+            "options": {**more, **_options(path, storage_options)},
         }
     )
+
+
+def _options(path: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    return {"path": path, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}}
 
 
 def _strict(schema: Mapping[str, Any], columns: pa.Schema) -> Mapping[str, Any]:
@@ -210,6 +213,13 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 def _table(request: Request, _: Any) -> str:
     return _at(request, _place(request))
+
+
+def _target(request: Request, _: Any) -> str:
+    """What toTable(...) of a stream writes to. There may be no table yet, and Spark needs to know no columns."""
+    path, storage_options = _place(request)
+    columns = StructType().json()
+    return json.dumps({"name": path, "schema": columns, "options": _options(path, storage_options)})
 
 
 def _named(request: Request, _: Any) -> str:
@@ -280,8 +290,7 @@ def _own_properties(path: str, properties: Mapping[str, str]) -> dict[str, str]:
     if provider.lower() != "tidelog":
         raise ConfigurationError(
             f"a table of the catalog tidelog cannot use {provider}",
-            advice='write USING tidelog or .format("tidelog"), or leave it out; toTable(...) of a stream is '
-            "foreachBatch(Sink(path)) here",
+            advice='write USING tidelog or .format("tidelog"), or leave it out',
         )
     if properties.get("location", path).removeprefix("file:") != path:
         raise ConfigurationError(
@@ -352,13 +361,15 @@ def _create_named(request: Request, _: Any) -> None:
     require_plain(schema)
     if not request["managed"] and _is_table(path, storage_options):
         return
-    Table.create(
+    made = Table.create(
         path,
         _arrow(schema),
         partition_by=request["partitions"],
         properties=request["properties"],
         storage_options=storage_options,
     )
+    if request["stream"]:
+        new_of_streams[made.path] = made
 
 
 def _partitions(described: Sequence[str]) -> list[str]:
@@ -475,6 +486,7 @@ def _truncate(request: Request, _: Any) -> None:
 
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
+    "target": _target,
     "named": _named,
     "shown": _shown,
     "exists": _exists,
