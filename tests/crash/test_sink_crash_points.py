@@ -5,6 +5,8 @@ process replays the batch that was cut short and is killed at the next point of 
 also killed within a Spark job, when one task's file is complete and another one's half written; other moments within a
 job are left to chance in `test_killed_stream`.
 
+`named` are queries by `writeStream.format("tidelog")`.
+
 On Spark Connect, `connect` kills the client, the server and the processes of the batch functions at once, and `workers`
 only the latter, while the server lives on.
 """
@@ -27,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.crash.sink_program import CLASSIC, CONNECT
+from tests.crash.sink_program import CLASSIC, CONNECT, NAMED
 from tests.crash.sink_scenarios import (
     BEFORE_COMMIT,
     BETWEEN_FILES,
@@ -66,6 +68,7 @@ WORKERS = "workers"
 # For each way to run and kill, the scenarios of `make test`, and all.
 WAYS = {
     CLASSIC: (GROUPS["main"], SCENARIOS),
+    NAMED: ((), GROUPS[NAMED]),
     WORKERS: ((), GROUPS[WORKERS]),
     CONNECT: ((), SCENARIOS),
 }
@@ -108,7 +111,7 @@ def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str],
 
 @pytest.fixture
 def results(results_of: Callable[[str, str], CrashResults], way: str, scenario: Scenario) -> CrashResults:
-    return results_of(way, WORKERS if way == WORKERS else group_of(scenario))
+    return results_of(way, way if way in {WORKERS, NAMED} else group_of(scenario))
 
 
 def _run_all(way: str, group: str, base: Path) -> CrashResults:
@@ -184,7 +187,7 @@ def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
     main, _ = WAYS[way]
     if scenario in main:
         return []
-    return [pytest.mark.full if way == CLASSIC else pytest.mark.nightly]
+    return [pytest.mark.full if way in {CLASSIC, NAMED} else pytest.mark.nightly]
 
 
 each_table = pytest.mark.parametrize(
