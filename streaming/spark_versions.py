@@ -12,6 +12,7 @@
 | 4.2 | `to_arrow_schema` takes a time zone; it was always UTC before |
 | 4.2 | a catalog can be asked for the changes of a table: SELECT ... CHANGES, `read.changes`, `readStream.changes` |
 | 4.2 | `from_arrow_schema` makes a timestamp without a zone TIMESTAMP_NTZ unless told otherwise |
+| 4.3 | `LogicalRDD.fromDataset` has one more parameter |
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ try:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext  # noqa: F401 - what pyspark-client lacks
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrameWriter
+    from pyspark.sql import DataFrameWriter, SparkSession
     from pyspark.sql import types as spark_types
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import (
@@ -159,6 +160,18 @@ def rows_of_stream(arrow_converters: Any, content: bytes) -> Any:
         return arrow_converters.fromIPCStream(content).productElement(0)
     # None stands for the task that would end the iterator early; on the driver there is none.
     return arrow_converters.fromIPCStream(content, None).productElement(0)
+
+
+def frame_of_batch(session: SparkSession, data: Any) -> Any:
+    """The JVM's frame over the rows of a sink's micro-batch, as Spark makes it for batch functions.
+
+    A sink must not plan that frame again: Spark has planned it, with the state of its operators.
+    """
+    jvm: Any = session._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    made = getattr(getattr(jvm.org.apache.spark.sql.execution, "LogicalRDD$"), "MODULE$")
+    is_stream, more = False, [False] if INSTALLED >= (4, 3) else []
+    rows = made.fromDataset(data.queryExecution().toRdd(), data, is_stream, *more)
+    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(data.sparkSession(), rows)
 
 
 def input_partition(task: Any) -> Any:

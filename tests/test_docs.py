@@ -29,7 +29,7 @@ from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.refused_properties import REFUSED
 from tidelog.streaming import BatchReport, Sink
-from tidelog.streaming.datasource import read_options, write_options
+from tidelog.streaming.datasource import read_options, sink_options, write_options
 from tidelog.streaming.prometheus import PrometheusListener
 
 ROOT = Path(__file__).parent.parent
@@ -303,6 +303,15 @@ def test_the_reference_has_every_metric_of_the_daemon() -> None:
 def test_the_reference_has_every_option_of_the_format(heading: str, known: dict[str, str]) -> None:
     options = {name for row in rows_of("spark-format.md", heading) if len(row) == 4 for name in names_in(row[0])}
     assert options == {*known.values(), "storageOption.<name>"} - {"path"}
+
+
+def test_the_reference_has_every_option_of_a_stream_that_writes() -> None:
+    rows = rows_of("spark-format.md", "Options of a stream that writes")
+    options = {name for row in rows for name in names_in(row[0])}
+    known = {*sink_options._KNOWN.values(), "property.<name>", "storageOption.<name>"}
+    assert options >= known - {"path", *sink_options._OF_QUERY}
+    arguments = {name for row in rows for name in names_in(row[1])}
+    assert arguments >= set(inspect.signature(Sink).parameters) - {"path", "checkpoint", "captured"}
 
 
 def test_the_reference_has_every_property_with_its_default() -> None:

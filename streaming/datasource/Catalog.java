@@ -13,6 +13,7 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
@@ -26,6 +27,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
+import org.apache.spark.sql.connector.catalog.V2TableWithV1Fallback;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -38,7 +40,6 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.V1Scan;
-import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
@@ -48,7 +49,6 @@ import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.V1Write;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.PredicateUtils$;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.EqualNullSafe;
@@ -102,7 +102,7 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
 
   /** Spark asks before it creates or drops a table. That one is missing otherwise is an error of tidelog's own. */
   public boolean tableExists(Identifier table) {
-    return ((Boolean) ask("exists", table, new HashMap())).booleanValue();
+    return Streams.isToTable() || ((Boolean) ask("exists", table, new HashMap())).booleanValue();
   }
 
   public Identifier[] listTables(String[] namespace) {
@@ -117,6 +117,9 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
   }
 
   public Table loadTable(Identifier table) throws NoSuchTableException {
+    if (Streams.isToTable()) {
+      return new PathTable((String) ask("target", table, new HashMap()));
+    }
     if (isForLookUp() && !tableExists(table)) {
       throw new NoSuchTableException(table);
     }
@@ -240,7 +243,8 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
           SupportsWrite,
           TruncatableTable,
           SupportsMetadataColumns,
-          SupportsRowLevelOperations {
+          SupportsRowLevelOperations,
+          V2TableWithV1Fallback {
     final Map found;
     private final Map options;
     private final StructType schema;
@@ -286,13 +290,15 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
       can.add(TableCapability.TRUNCATE);
       can.add(TableCapability.OVERWRITE_BY_FILTER);
       can.add(TableCapability.OVERWRITE_DYNAMIC);
-      // It has no streams, but an error of its own for them.
-      can.add(TableCapability.MICRO_BATCH_READ);
-      can.add(TableCapability.STREAMING_WRITE);
       if (RowOperation.evolution() != null) {
         can.add(RowOperation.evolution());
       }
       return can;
+    }
+
+    /** For streams: without their capabilities, Spark takes this. */
+    public CatalogTable v1Table() {
+      return Streams.older(name(), options, schema);
     }
 
     /** With the columns that cannot be null, which the schema of a scan does not say. */
@@ -471,11 +477,6 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
       return "tidelog " + name;
     }
 
-    public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      DefaultSource.refuse("ReadStream");
-      return null;
-    }
-
     public BaseRelation toV1TableScan(SQLContext context) {
       return new Scanned(context, columns, options, filters);
     }
@@ -572,10 +573,6 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
 
     public InsertableRelation toInsertableRelation() {
       return this;
-    }
-
-    public StreamingWrite toStreaming() {
-      return (StreamingWrite) DefaultSource.ask(DefaultSource.request("sink", options), null);
     }
 
     public void insert(Dataset data, boolean overwrite) {

@@ -91,14 +91,19 @@ public class DefaultSource
     }
   }
 
-  /** What a load found: Spark starts a query with the same object of options, and with nothing else of the load. */
+  /**
+   * What a load found, and the columns that its user asked for: Spark starts a query with the same object of options, and
+   * with nothing else of the load.
+   */
   static class Loaded {
     final WeakReference options;
     final String found;
+    final scala.Option schema;
 
-    Loaded(Object options, String found) {
+    Loaded(Object options, String found, scala.Option schema) {
       this.options = new WeakReference(options);
       this.found = found;
+      this.schema = schema;
     }
   }
 
@@ -163,7 +168,7 @@ public class DefaultSource
     return schemaOf(found.substring(0, found.indexOf('\n')));
   }
 
-  private static void remember(Object options, String found) {
+  private static void remember(Object options, String found, scala.Option schema) {
     synchronized (LOADED) {
       Iterator all = LOADED.iterator();
       while (all.hasNext()) {
@@ -172,17 +177,17 @@ public class DefaultSource
           all.remove();
         }
       }
-      LOADED.add(new Loaded(options, found));
+      LOADED.add(new Loaded(options, found, schema));
     }
   }
 
-  private static String remembered(Object options) {
+  private static Loaded remembered(Object options) {
     synchronized (LOADED) {
       Iterator all = LOADED.iterator();
       while (all.hasNext()) {
         Loaded one = (Loaded) all.next();
         if (one.options.get() == options) {
-          return one.found;
+          return one;
         }
       }
       return null;
@@ -191,13 +196,27 @@ public class DefaultSource
 
   public scala.Tuple2 sourceSchema(
       SQLContext context, scala.Option schema, String name, scala.collection.immutable.Map parameters) {
+    if (isOfName()) {
+      schema = scala.Option.empty();
+    }
     Map request = request("load", original(parameters));
     if (schema.isDefined()) {
       request.put(SCHEMA, ((StructType) schema.get()).json());
     }
     String found = (String) ask(request, context.sparkSession());
-    remember(parameters, found);
+    remember(parameters, found, schema);
     return new scala.Tuple2("tidelog", schema.isDefined() ? schema.get() : columnsOf(found));
+  }
+
+  /** Whether Spark reads a stream by a name, and gives the columns that its catalog has: they lack those of changes. */
+  private static boolean isOfName() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      if (callers[i].getClassName().contains(".FindDataSourceTable")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   public Source createSource(
@@ -206,11 +225,13 @@ public class DefaultSource
       scala.Option schema,
       String name,
       scala.collection.immutable.Map parameters) {
-    String found = remembered(parameters);
-    if (found == null) {
+    Loaded loaded = remembered(parameters);
+    if (loaded == null) {
       sourceSchema(context, schema, name, parameters);
-      found = remembered(parameters);
+      loaded = remembered(parameters);
     }
+    String found = loaded.found;
+    schema = loaded.schema;
     Map request = request("start", original(parameters));
     request.put("loaded", found);
     request.put("place", metadataPath);
@@ -226,7 +247,10 @@ public class DefaultSource
       scala.collection.immutable.Map parameters,
       scala.collection.immutable.Seq partitions,
       OutputMode mode) {
-    return (Sink) ask(request("sink", original(parameters)), context.sparkSession());
+    Map request = request("sink", original(parameters));
+    request.put("outputMode", mode.toString());
+    request.put("partitions", new ArrayList(CollectionConverters.asJava(partitions)));
+    return (Sink) ask(request, context.sparkSession());
   }
 
   /** Refuses what a user wrote: `change` is its name in sql_catalog. */

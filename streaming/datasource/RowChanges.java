@@ -289,12 +289,17 @@ public class RowChanges extends SparkStrategy {
     options.put(
         "path",
         CatalogUtils.URIToString(isManaged ? names.defaultTablePath(table.identifier()) : table.location()));
-    CreateDataSourceTableCommand ordered = NameColumns.inOrder(plan);
+    // There is no text of toTable(...), whose columns go by their names.
+    CreateDataSourceTableCommand ordered = Streams.isToTable() ? plan : NameColumns.inOrder(plan);
     Map request = DefaultSource.request("createNamed", options);
     request.put("schema", ordered.table().schema().json());
     request.put("partitions", CollectionConverters.asJava(table.partitionColumnNames()));
     request.put("properties", DefaultSource.original(table.properties()));
     request.put("managed", Boolean.valueOf(isManaged));
+    request.put("stream", Boolean.valueOf(Streams.isToTable()));
+    if (Streams.isToTable()) {
+      Streams.made(table.identifier(), (String) options.get("path"));
+    }
     return new Change(request, ordered, null, table.identifier().quotedString());
   }
 

@@ -44,11 +44,11 @@ from tidelog.streaming.datasource import (
     sql_catalog,
     sql_columns,
     sql_namespaces,
+    stream_sinks,
 )
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.datasource.source import refuse_stream_writer
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -56,6 +56,8 @@ _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
 _OTHER_NAMES = ("TIDELOG", "Tidelog")
+_STREAMS = "tidelog.Streams"
+_LATER_SESSIONS = "tidelog.LaterSessions"
 _CATALOG = "tidelog.Catalog"
 _CHANGES_CATALOG = "tidelog.ChangesCatalog"
 _SESSION_CATALOG = "tidelog.SessionCatalog"
@@ -115,7 +117,7 @@ def install(spark: SparkSession) -> bool:
     try:
         _loaded(jvm, _NAMESPACES)
         _loaded(jvm, _NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
-        for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION):
+        for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION, _STREAMS):
             _loaded(jvm, name)
         catalog = _CATALOG
         _loaded(jvm, catalog)
@@ -134,6 +136,8 @@ def install(spark: SparkSession) -> bool:
         _loaded(jvm, _REWRITTEN)
         _loaded(jvm, _ROW_CHANGES)
         jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        _loaded(jvm, _LATER_SESSIONS)
+        _let_later_sessions_have_it(spark, catalog)
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
@@ -151,6 +155,13 @@ def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
         jvm.tidelog.NamedFunctions.addTableChanges(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("the table functions of this Spark take paths only: %s", _first_line(error))
+
+
+def _let_later_sessions_have_it(spark: SparkSession, catalog: str) -> None:
+    """Give the catalog and the statements to sessions that are made from now on, as those of Spark Connect."""
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
+    spark._jvm.tidelog.LaterSessions.install(java)  # type: ignore[union-attr]  # noqa: SLF001
+    java.sharedState().conf().setIfMissing(_CATALOG_SETTING, catalog)
 
 
 def _hide_secrets(spark: SparkSession) -> None:
@@ -428,6 +439,12 @@ def _rows(request: Mapping[str, Any], _: Any) -> Any:
     return frame._jdf  # noqa: SLF001 - as above
 
 
+def _sink(request: Mapping[str, Any], java: Any) -> Any:
+    spark = _session(java)
+    _hide_secrets(spark)
+    return stream_sinks.start(spark, request)
+
+
 def _stop(request: Mapping[str, Any], _: Any) -> None:
     feed = _feeds.pop(request["feed"], None)
     if feed is None:
@@ -462,7 +479,8 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "newest": lambda request, _: _feeds[request["feed"]].newest(),
     "limit": _limit,
     "stop": _stop,
-    "sink": lambda request, _: refuse_stream_writer(request["options"]),
+    "sink": _sink,
+    "sinkBatch": lambda request, java: stream_sinks.write(_session(java.sparkSession()), request, java),
     "columns": _columns,
     "scan": _scan,
     "write": _write,

@@ -133,16 +133,16 @@ def parse_read(
         end=_one_of(options, "endingversion", "endingtimestamp", moments),
         latest=latest,
         changes=_mode(options, streaming=streaming),
-        keys=_names(options, "keys") or (),
-        initial_snapshot=_flag(options, "initialsnapshot"),
-        skip_change_commits=_flag(options, "skipchangecommits"),
+        keys=names_in(options, "keys") or (),
+        initial_snapshot=flag_in(options, "initialsnapshot"),
+        skip_change_commits=flag_in(options, "skipchangecommits"),
         consumer=options.get("consumer"),
         limits=ReadLimits(
             _count(options, "maxfilespertrigger"),
             _size(options, "maxbytespertrigger"),
             _count(options, "maxrowspertrigger"),
         ),
-        columns=_names(options, "columns"),
+        columns=names_in(options, "columns"),
         where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms),
         storage_options=secrets,
         zone=moments.used_zone,
@@ -200,14 +200,14 @@ def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> 
 
 
 def _refuse_conflicting(options: Mapping[str, str]) -> None:
-    if _flag(options, "initialsnapshot"):
+    if flag_in(options, "initialsnapshot"):
         for key in _STARTS:
             if key in options:
                 raise ConfigurationError(
                     f"the options 'initialSnapshot' and {READ_OPTIONS[key]!r} exclude each other",
                     advice="leave one out: with initialSnapshot a stream reads the table as it is, then what follows",
                 )
-    if _flag(options, "skipchangecommits") and options.get("changes", "append") != "append":
+    if flag_in(options, "skipchangecommits") and options.get("changes", "append") != "append":
         raise ConfigurationError(
             "the option 'skipChangeCommits' is for the change mode 'append'",
             advice="leave it out: the mode 'cdc' shows the commits that changed rows",
@@ -228,7 +228,7 @@ def _mode(options: Mapping[str, str], *, streaming: bool | None) -> Mode | None:
     return mode
 
 
-def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+def names_in(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     """Names separated by commas, or a JSON array of them, as names can hold commas."""
     if key not in options:
         return None
@@ -239,12 +239,11 @@ def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options[key].split(","))
 
 
-def _flag(options: Mapping[str, str], key: str) -> bool:
+def flag_in(options: Mapping[str, str], key: str, known: Mapping[str, str] = READ_OPTIONS) -> bool:
+    """Whether an option is `true`. Raises ConfigurationError unless it is that, `false` or missing."""
     text = options.get(key, "false").strip().lower()
     if text not in {"true", "false"}:
-        raise ConfigurationError(
-            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice="give true or false"
-        )
+        raise ConfigurationError(f"the option {known[key]!r} cannot be {options[key]!r}", advice="give true or false")
     return text == "true"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog.streaming.datasource import jvm_source
@@ -9,14 +10,21 @@ from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import TABLE_FUNCTIONS, register_functions
 from tidelog.streaming.executors.session import link_for_stream_readers, prepare_session
 
+# Spark's error for a Python source whose name a class has.
+_TAKEN = "DATA_SOURCE_ALREADY_EXISTS"
+
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tidelog")` available to `spark.read`, `spark.readStream`, `df.write` and SQL.
+    """Make `format("tidelog")` available to `spark.read`, `spark.readStream`, `df.write`, `df.writeStream` and SQL.
 
     In a classic session it is a class of the JVM, known to all sessions of this process, and rows do not pass through
-    Python. It adds to `spark.sql.redaction.options.regex`, so that plans hide storage options. On Spark Connect, with
-    `PYSPARK_PIN_THREAD=false`, and where Spark does not take the class (a warning says so), it is a Python source;
-    then timestamp options without a time zone are read in the session's zone as it is now.
+    Python. Sessions that are made later also have the SQL catalog `tidelog`, but not the table functions; if this
+    process is a server of Spark Connect, so have the sessions of its clients. It adds to
+    `spark.sql.redaction.options.regex`, so that plans hide storage options.
+
+    On Spark Connect, with `PYSPARK_PIN_THREAD=false`, and where Spark does not take the class (a warning says so), it
+    is a Python source; then timestamp options without a time zone are read in the session's zone as it is now. On a
+    server that has the class, it only adds the table functions.
 
     With a local master, Spark's Python workers will run this interpreter: by default Spark takes the first `python3` on
     PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
@@ -50,4 +58,9 @@ def _register_python_source(spark: SparkSession) -> None:
         session_zone = zone
 
     link_for_stream_readers(spark)
-    spark.dataSource.register(InSessionZone)
+    try:
+        spark.dataSource.register(InSessionZone)
+    except PySparkException as error:
+        if _TAKEN not in str(error):
+            raise
+        # The server of this session has it as a class.

@@ -9,7 +9,7 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -142,18 +142,14 @@ class TidelogDataSource(DataSource):
         Raises:
             ConfigurationError: Always; it shows the line with a Sink to use instead.
         """
-        refuse_stream_writer(self._raw)
-
-
-def refuse_stream_writer(raw_options: Mapping[str, str]) -> NoReturn:
-    """Raise ConfigurationError with the line that has a Sink instead."""
-    options, _ = split_names(raw_options)
-    path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
-    line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
-    raise ConfigurationError(
-        'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
-        advice=f"use {line}; toTable(...) needs the same",
-    )
+        options, _ = split_names(self._raw)
+        path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
+        sink = f'Sink("{path}", checkpoint="{checkpoint}")'
+        raise ConfigurationError(
+            'writeStream.format("tidelog") is not supported here: it could not write each batch exactly once',
+            advice=f'use df.writeStream.foreachBatch({sink}).option("checkpointLocation", "{checkpoint}").start(), or '
+            "a server of Spark Connect that has called register(spark)",
+        )
 
 
 def stream_reader(feed: FeedReader) -> DataSourceStreamReader:

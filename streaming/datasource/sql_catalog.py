@@ -102,10 +102,6 @@ _REFUSED = {
         "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
         "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
     ),
-    "ReadStream": (
-        "a stream cannot read a table of the catalog tidelog",
-        'use spark.readStream.format("tidelog").load("/path/to/table")',
-    ),
     "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
     "SetLocation": (
         "ALTER TABLE ... SET LOCATION is not supported",
@@ -131,6 +127,9 @@ _REFUSED = {
 }
 
 Request = Mapping[str, Any]
+
+new_of_streams: dict[str, Table] = {}
+"""The tables that toTable(...) has just made for names in Spark's own catalog, by their paths."""
 
 
 def place(request: Request) -> tuple[str, dict[str, str]]:
@@ -275,7 +274,7 @@ def _described(
             "partitions": list(snapshot.partition_by),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {**configuration, **_of_table(metadata), "provider": "tidelog", "location": path},
-            "options": {"path": path, **more, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}},
+            "options": {**more, **_options(path, storage_options)},
         }
     )
 
@@ -289,6 +288,10 @@ def _evolved(path: str, storage_options: Mapping[str, str], evolve: Sequence[Any
         return transaction.state.head.metadata
     finally:
         transaction.abort()
+
+
+def _options(path: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    return {"path": path, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}}
 
 
 def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
@@ -309,6 +312,13 @@ def _of_table(metadata: Metadata) -> dict[str, str]:
 
 def _table(request: Request, _: Any) -> str:
     return _at(request, place(request))
+
+
+def _target(request: Request, _: Any) -> str:
+    """What toTable(...) of a stream writes to. There may be no table yet, and Spark needs to know no columns."""
+    path, storage_options = place(request)
+    columns = StructType().json()
+    return json.dumps({"name": path, "schema": columns, "options": _options(path, storage_options)})
 
 
 def _named(request: Request, _: Any) -> str:
@@ -477,8 +487,7 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     if provider.lower() != "tidelog":
         raise ConfigurationError(
             f"a table of the catalog tidelog cannot use {provider}",
-            advice='write USING tidelog or .format("tidelog"), or leave it out; toTable(...) of a stream is '
-            "foreachBatch(Sink(path)) here",
+            advice='write USING tidelog or .format("tidelog"), or leave it out',
         )
     for prefix, what in _OF_CREATE.items():
         if prefix == "external" and "location" in properties:
@@ -531,13 +540,15 @@ def _create_named(request: Request, _: Any) -> None:
     require_plain(schema)
     if not request["managed"] and _is_table(path, storage_options):
         return
-    Table.create(
+    made = Table.create(
         path,
         arrow_columns(schema),
         partition_by=request["partitions"],
         properties=with_clusters(request["properties"]),
         storage_options=storage_options,
     )
+    if request["stream"]:
+        new_of_streams[made.path] = made
 
 
 def _alter(request: Request, _: Any) -> None:
@@ -638,6 +649,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "changelog": _changelog,
     "changelogScan": sql_changes.scan_options,
     "place": _place_of_name,
+    "target": _target,
     "named": _named,
     "shown": _shown,
     "exists": _exists,

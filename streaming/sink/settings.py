@@ -116,6 +116,15 @@ class SinkSettings:
         names = self.order_of(schema, properties)
         return order_columns([*takewhile(lambda name: name.lower() in known, names)], schema, {})
 
+    @property
+    def properties_of_new_table(self) -> dict[str, str]:
+        """The properties of a table that the sink creates: those of its user, and its keys as the primary one."""
+        properties = dict(self.properties)
+        key = table_properties.spell_names(self.keys)
+        if key is not None:
+            properties.setdefault(table_properties.PRIMARY_KEY, key)
+        return properties
+
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(

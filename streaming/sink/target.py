@@ -62,15 +62,11 @@ class Target:
         for field in nullable:
             require_typed(field, field.name)
         require_not_of_feed(nullable, ())
-        properties = dict(settings.properties)
-        key = table_properties.spell_names(settings.keys)
-        if key is not None:
-            properties.setdefault(table_properties.PRIMARY_KEY, key)
         self.table = Table.create(
             settings.path,
             nullable,
             partition_by=settings.partition_by,
-            properties=properties,
+            properties=settings.properties_of_new_table,
             storage_options=settings.storage_options,
             exist_ok=True,
         )

@@ -98,6 +98,7 @@ GROUPS = {
     "main": tuple(scenario for scenario in SCENARIOS if scenario.name in _MAIN),
     "rest": tuple(scenario for scenario in SCENARIOS if scenario.name not in _MAIN),
     "workers": tuple(scenario for scenario in SCENARIOS if scenario.name in {"append-spark", "upsert-driver"}),
+    "named": tuple(scenario for scenario in SCENARIOS if scenario.name in {"append-driver", "upsert-spark"}),
 }
 
 

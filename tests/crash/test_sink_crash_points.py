@@ -5,6 +5,8 @@ process replays the batch that was cut short and is killed at the next point of 
 also killed within a Spark job, when one task's file is complete and another one's half written; other moments within a
 job are left to chance in `test_killed_stream`.
 
+`named` are queries by `writeStream.format("tidelog")`.
+
 On Spark Connect, `connect` kills the client, the server and the processes of the batch functions at once, and `workers`
 only the latter, while the server lives on.
 """
@@ -27,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.crash.sink_program import CLASSIC, CONNECT
+from tests.crash.sink_program import CLASSIC, CONNECT, NAMED
 from tests.crash.sink_scenarios import (
     AFTER_COMMIT,
     BEFORE_COMMIT,
@@ -66,8 +68,19 @@ WORKERS = "workers"
 # As CLASSIC at fewer points.
 SHORT = "short"
 # The scenarios of each way to run and kill.
-WAYS = {SHORT: GROUPS["main"], CLASSIC: SCENARIOS, WORKERS: GROUPS[WORKERS], CONNECT: SCENARIOS}
-LANES = {CLASSIC: [pytest.mark.full], WORKERS: [pytest.mark.nightly], CONNECT: [pytest.mark.nightly]}
+WAYS = {
+    SHORT: GROUPS["main"],
+    CLASSIC: SCENARIOS,
+    NAMED: GROUPS[NAMED],
+    WORKERS: GROUPS[WORKERS],
+    CONNECT: SCENARIOS,
+}
+LANES = {
+    CLASSIC: [pytest.mark.full],
+    NAMED: [pytest.mark.full],
+    WORKERS: [pytest.mark.nightly],
+    CONNECT: [pytest.mark.nightly],
+}
 RUNS = [(way, scenario) for way, scenarios in WAYS.items() for scenario in scenarios]
 TABLES = [
     (way, scenario, table) for way, scenario in RUNS for table in dict.fromkeys(call.table for call in scenario.calls)
@@ -116,7 +129,7 @@ def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str],
 
 @pytest.fixture
 def results(results_of: Callable[[str, str], CrashResults], way: str, scenario: Scenario) -> CrashResults:
-    return results_of(way, WORKERS if way == WORKERS else group_of(scenario))
+    return results_of(way, way if way in {WORKERS, NAMED} else group_of(scenario))
 
 
 def _run_all(way: str, group: str, base: Path, points: Sequence[str]) -> CrashResults:

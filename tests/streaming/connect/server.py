@@ -55,7 +55,7 @@ def session(url: str) -> SparkSession:
     return SparkSession.builder.remote(url).create()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -65,7 +65,7 @@ def serve(settings: Mapping[str, str]) -> None:
     # What Spark's Python processes print goes to the server's output, of which the caller reads only one line.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    port = _free_port()
+    port = free_port()
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")

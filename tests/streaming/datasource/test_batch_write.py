@@ -301,6 +301,7 @@ def test_harmless_concurrent_commits_do_not_conflict(spark: SparkSession, path: 
     assert numbers_in(path) == list(range(10))
 
 
+@PYTHON_SOURCE
 @pytest.mark.parametrize(
     ("trigger", "given"), [({"availableNow": True}, True), ({"processingTime": "1 second"}, False)], ids=str
 )
@@ -311,7 +312,8 @@ def test_a_stream_writer_is_refused_with_the_line_to_use(
     rows = spark.readStream.format("rate").load()
     writer = rows.writeStream.format("tidelog").option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     sink = path if given else "/path"
-    line = f'df.writeStream.foreachBatch(Sink("{sink}")).option("checkpointLocation", "{checkpoint}").start()'
+    line = f'df.writeStream.foreachBatch(Sink("{sink}", checkpoint="{checkpoint}")).option("checkpointLocation", '
+    line += f'"{checkpoint}").start()'
 
     def run() -> None:
         query = writer.start(str(path)) if given else writer.start()

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, StreamingQueryException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
@@ -386,22 +386,6 @@ def test_the_statement_that_makes_a_table(spark: SparkSession, tmp_path: Path) -
     assert made.properties.items() <= again.properties.items()
 
 
-def test_streams_of_a_table_are_refused(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    stream = spark.readStream.table(f"tidelog.`{table.path}`").writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match=r'use spark\.readStream\.format\("tidelog"\)\.load'):
-        stream.processAllAvailable()
-    if INSTALLED >= (4, 1):  # 4.0 does not take a path here
-        rate = spark.readStream.format("rate").load().selectExpr("value AS n", "'x' AS part").writeStream
-        rate = rate.option("checkpointLocation", str(tmp_path / "cp"))
-        with pytest.raises(StreamingQueryException, match=rf'foreachBatch\(Sink\("{table.path}"\)\)'):
-            rate.toTable(f"tidelog.`{table.path}`").processAllAvailable()
-        with pytest.raises(
-            IllegalArgumentException, match=r"toTable\(...\) of a stream is foreachBatch\(Sink\(path\)\) here"
-        ):
-            rate.toTable(f"tidelog.`{tmp_path}/new`")
-    assert table.refresh().version == 1
-
-
 def test_a_create_that_fails_leaves_no_table(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="the disk is full"):
         spark.sql(
@@ -418,7 +402,9 @@ def test_a_create_that_fails_leaves_no_table(spark: SparkSession, tmp_path: Path
 @pytest.fixture
 def texts(spark: SparkSession) -> SparkSession:
     """A session without the catalog, as on Spark Connect: `sql` reads the text."""
-    return spark.newSession()
+    session = spark.newSession()
+    session.conf.unset("spark.sql.catalog.tidelog")
+    return session
 
 
 @pytest.mark.parametrize("by_text", [True, pytest.param(False, marks=pytest.mark.full)])

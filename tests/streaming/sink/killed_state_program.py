@@ -28,6 +28,7 @@ from pyspark.sql.types import LongType, Row, StructField, StructType
 from examples.shared.small_spark import small_spark
 from tests.streaming.support import BatchFunction
 from tidelog.streaming import Sink
+from tidelog.streaming.datasource import stream_sinks
 
 _STORES = "org.apache.spark.sql.execution.streaming.state"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -149,8 +150,15 @@ def two(place: str) -> BatchFunction:
     return both
 
 
+def named(place: str) -> dict[str, str]:
+    """As `upsert`, without a batch function."""
+    return {"path": f"{place}/table", "mode": "upsert", "keys": "n"}
+
+
+# A batch function, or the options of `writeStream.format("tidelog")`.
+Target = BatchFunction | dict[str, str]
 # The query, Spark's output mode, and what takes its batches.
-QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, Callable[[str], BatchFunction]]] = {
+QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, Callable[[str], Target]]] = {
     "windows": (windows, "append", append),
     "windows-update": (windows, "update", upsert),
     "sessions": (sessions, "append", append),
@@ -161,6 +169,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, Callable[[str], 
     "totals": (totals, "update", upsert),
     "complete": (totals, "complete", overwrite),
     "two": (totals, "update", two),
+    "named": (totals, "update", named),
     # Only RocksDB has what these need.
     "transform": (transform, "update", upsert),
     "transform-rows": (transform_rows, "update", upsert),
@@ -168,18 +177,19 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, Callable[[str], 
 
 
 class Dying:
-    """A batch function that passes batches on, until it has committed its last one and the process can die."""
+    """A function that passes batches on, until it has committed its last one and the process can die."""
 
-    def __init__(self, function: BatchFunction, die_after: int) -> None:
+    def __init__(self, function: Callable[..., Any], die_after: int) -> None:
         self._function, self._left = function, die_after
         self._is_done, self._never = Event(), Event()
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        self._function(batch, number)
+    def __call__(self, *batch: Any) -> Any:
+        answer = self._function(*batch)
         self._left -= 1
         if not self._left:
             self._is_done.set()
             self._never.wait()
+        return answer
 
     def wait(self, query: StreamingQuery) -> None:
         """Wait until the last batch is committed. Raises the error of the query."""
@@ -187,6 +197,9 @@ class Dying:
             if not query.isActive:
                 query.awaitTermination()
                 raise AssertionError(f"the query has ended before its last batch: {query.lastProgress}")
+
+
+_write = stream_sinks.write
 
 
 def die(java: int) -> None:
@@ -215,12 +228,16 @@ def main(folder: str, provider: str, die_after: int, names: list[str]) -> None:
     # One after another: Spark waits 10 s for a process of Python's, and fails the query if that takes longer.
     for name in names:
         query, mode, make = QUERIES[name]
-        function, checkpoint = make(f"{base}/{name}"), f"{base}/{name}/cp"
+        target, checkpoint = make(f"{base}/{name}"), f"{base}/{name}/cp"
         if die_after:
-            dying = Dying(function, die_after)
-            dying.wait(started(spark, base / "input", query, mode, dying, checkpoint))
+            dying = Dying(_write if isinstance(target, dict) else target, die_after)
+            if isinstance(target, dict):
+                setattr(stream_sinks, "write", dying)  # noqa: B010 - mypy takes the assignment for another signature
+            else:
+                target = dying
+            dying.wait(started(spark, base / "input", query, mode, target, checkpoint))
             continue
-        started(spark, base / "input", query, mode, function, checkpoint).awaitTermination()
+        started(spark, base / "input", query, mode, target, checkpoint).awaitTermination()
         calm = noted(base / "calm" / name)
         started(spark, base / "input", query, mode, calm, f"{base}/calm-cp/{name}").awaitTermination()
     if die_after:
@@ -232,12 +249,13 @@ def started(
     source: Path,
     query: Callable[[DataFrame], DataFrame],
     mode: str,
-    function: BatchFunction,
+    target: Target,
     checkpoint: str,
 ) -> StreamingQuery:
     """A query with one file a batch."""
     rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(str(source))
-    writer = query(rows).writeStream.outputMode(mode).foreachBatch(function)
+    writer = query(rows).writeStream.outputMode(mode)
+    writer = writer.format("tidelog").options(**target) if isinstance(target, dict) else writer.foreachBatch(target)
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 

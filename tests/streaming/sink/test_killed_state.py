@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.full, pytest.mar
 _PROGRAM = [sys.executable, "-m", "tests.streaming.sink.killed_state_program"]
 _NUMBERS = 15
 # Their rows are changed by later batches: the newest one of a key counts.
-_BY_KEY = ("windows-update", "pandas", "totals", "complete", "two")
+_BY_KEY = ("windows-update", "pandas", "totals", "complete", "two", "named")
 _OTHERS = ("windows", "sessions", "distinct", "within", "joined")
 _OF_ROCKS = ("transform", *(() if pyspark.__version__.startswith("4.0.") else ("transform-rows",)))
 _ALL = (*_BY_KEY, *_OTHERS)
@@ -30,7 +30,7 @@ _ALL = (*_BY_KEY, *_OTHERS)
 @pytest.mark.parametrize(
     ("provider", "names"),
     [
-        pytest.param("rocksdb-2", ("totals", "windows", "joined"), id="some"),
+        pytest.param("rocksdb-2", ("totals", "windows", "joined", "named"), id="some"),
         pytest.param("hdfs", _ALL, marks=pytest.mark.nightly, id="hdfs"),
         pytest.param("rocksdb", (*_ALL, *_OF_ROCKS), marks=pytest.mark.nightly, id="rocksdb"),
         pytest.param("rocksdb-2", (*_ALL, *_OF_ROCKS), marks=pytest.mark.nightly, id="rocksdb-2"),

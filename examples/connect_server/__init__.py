@@ -1,0 +1,1 @@
+"""A Spark Connect server whose clients have tidelog."""
