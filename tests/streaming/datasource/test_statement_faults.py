@@ -251,7 +251,7 @@ def test_a_source_that_changes_between_attempts_is_that_of_one(
             f"MERGE INTO {named(table)} t USING (SELECT gate(n) AS n, part FROM changing) s ON t.n = s.n AND t.n < 99 "
             "WHEN MATCHED THEN UPDATE SET part = concat(t.part, s.part) WHEN NOT MATCHED THEN INSERT *"
         )
-    found = dict(rows(spark, f"SELECT * FROM {named(table)}"))  # type: ignore[arg-type]
+    found = {row[0]: row[1] for row in rows(spark, f"SELECT * FROM {named(table)}")}
     assert (found[1], found[7]) in [("latefirst", "first"), ("lateother", "other")]
 
 
