@@ -163,7 +163,6 @@ class _Reading:
         if has_dead:
             bitmaps = dead_rows.bitmaps(self._spark, store, [(unit.number, unit.change) for unit in group])
             frame = dead_rows.counting(frame, bitmaps, frame[columns.file], frame[self._listed], frame[columns.row])
-            frame = frame.drop(*(bitmaps[name] for name in bitmaps.columns))
         named = [
             f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"
             for field in schema

@@ -41,7 +41,9 @@ _FILES_PER_TASK = 256
 FILE_NUMBER = "file"
 COUNTS_LISTED = "listed"
 ROW_POSITION = "position"
-_BITMAPS = pa.schema([("block", pa.int64()), ("words", pa.list_(pa.int64()))])
+# The bitmaps are joined to rows of a table, which can have columns of any plain name.
+_BLOCK, _BITS = "tidelog: block", "tidelog: bits"
+_BITMAPS = pa.schema([(_BLOCK, pa.int64()), (_BITS, pa.list_(pa.int64()))])
 
 
 def has_positions(change: ChangeFile) -> bool:
@@ -76,8 +78,8 @@ def counting(rows: DataFrame, bitmaps: DataFrame, number: Column, listed: Column
     """Those of the rows that count. The columns of `bitmaps` are added."""
     block = F.shiftleft(number.cast("long"), _FILE_SHIFT).bitwiseOR(F.shiftright(position, _BLOCK_BITS))
     place = position.bitwiseAND(F.lit(_BLOCK_ROWS - 1)).cast("int")
-    joined = rows.join(F.broadcast(bitmaps), block == bitmaps["block"], "left")
-    bit = F.getbit(F.get(bitmaps["words"], F.shiftright(place, 6)), place.bitwiseAND(F.lit(63)))
+    joined = rows.join(F.broadcast(bitmaps), block == bitmaps[_BLOCK], "left")
+    bit = F.getbit(F.get(bitmaps[_BITS], F.shiftright(place, 6)), place.bitwiseAND(F.lit(63)))
     return joined.where(F.coalesce(bit, F.lit(0).cast("tinyint")) == listed)
 
 
