@@ -52,7 +52,7 @@ public class Rewritten {
               && ((RowLevelOperationTable) table).operation() instanceof Catalog.Changing;
       return isOwn ? (DataSourceV2Relation) plan.productElement(3) : null;
     }
-    boolean isMerge = plan.nodeName().equals(INSERTS) || (plan instanceof AppendData && antiJoin(plan) != null);
+    boolean isMerge = plan.nodeName().equals(INSERTS) || (plan instanceof AppendData && readsTarget(plan));
     if (!isMerge || !(plan.productElement(0) instanceof DataSourceV2Relation)) {
       return null;
     }
@@ -68,19 +68,26 @@ public class Rewritten {
     return (LogicalPlan) plan.children().head();
   }
 
-  /** The join of a MERGE that only inserts, of the source and the very table that gets the rows; null if it is none. */
+  /** Whether a query reads the very relation that gets its rows, as only a rewritten MERGE does. */
+  private static boolean readsTarget(LogicalPlan plan) {
+    AttributeSet own = ((LogicalPlan) plan.productElement(0)).outputSet();
+    List leaves = CollectionConverters.asJava(query(plan).collectLeaves());
+    for (int i = 0; i < leaves.size(); i++) {
+      AttributeSet read = ((LogicalPlan) leaves.get(i)).outputSet();
+      if (!read.isEmpty() && read.subsetOf(own)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** The join with the table in a MERGE that only inserts, before Spark's optimizer moves it; null if there is none. */
   private static Join antiJoin(LogicalPlan plan) {
     LogicalPlan node = query(plan);
     while (node instanceof Project || node instanceof Filter || node instanceof MergeRows) {
       node = (LogicalPlan) node.children().head();
     }
-    if (!(node instanceof Join) || ((Join) node).joinType() != LeftAnti$.MODULE$) {
-      return null;
-    }
-    Join join = (Join) node;
-    AttributeSet read = join.right().outputSet();
-    LogicalPlan target = (LogicalPlan) plan.productElement(0);
-    return !read.isEmpty() && read.subsetOf(target.outputSet()) ? join : null;
+    return node instanceof Join && ((Join) node).joinType() == LeftAnti$.MODULE$ ? (Join) node : null;
   }
 
   /** UPDATE, DELETE or MERGE. */

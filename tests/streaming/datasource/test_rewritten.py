@@ -316,7 +316,7 @@ def test_a_merge_adds_columns_in_its_commit(spark: SparkSession, tmp_path: Path)
     version = table.version
     if spark.version < "4.1":
         with pytest.raises(PySparkException, match="SCHEMA EVOLUTION is not supported with this Spark"):
-            spark.sql(merge)
+            spark.sql(merge.replace("SET *", "SET v = s.v").replace("INSERT *", "INSERT (id) VALUES (s.id)"))
         return
     spark.sql(f"EXPLAIN {merge}").collect()
     assert table.refresh().version == version
