@@ -80,7 +80,7 @@ def _report(report: Report, name: str, found: Mapping[str, _Found]) -> None:
         report.say(f"tidelog has no figure for {name}: {found[TIDELOG].says}")
     figures = {engine: statistics.median(own.spans) if own.spans else None for engine, own in found.items()}
     peer = found.get(DELTA_SPARK)
-    facts: dict[str, object] = {"says": found[TIDELOG].says}
+    facts: dict[str, Any] = {"says": found[TIDELOG].says}
     if peer is not None:
         facts |= {"peer_says": peer.says, "limit_s": LIMIT_S}
         facts["same_rows"] = None if None in (peer.rows, found[TIDELOG].rows) else peer.rows == found[TIDELOG].rows

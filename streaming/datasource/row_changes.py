@@ -179,6 +179,9 @@ def _values(
         if name in values:
             raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
         values[name] = text(assignment.value() if is_aligned else _by_name(spark, assignment), key)
+    if is_aligned and not values:
+        # Spark's plan does not say any more which columns get the values that they have.
+        raise PredicateError("each column gets the value that it has", advice="let Spark's tasks write the rows")
     return values
 
 

@@ -222,7 +222,9 @@ def _assigned(value: str, kind: DataType) -> str:
     name = kind.simpleString()
     if not isinstance(kind, IntegralType | DecimalType):
         return f"CAST({value} AS {name})"
-    return f"coalesce(try_cast({value} AS {name}), if({value} IS NULL, NULL, raise_error('CAST_OVERFLOW')))"
+    # NaN is null as a decimal.
+    is_null = f"{value} IS NULL" + f" OR isnan(double({value}))" * isinstance(kind, DecimalType)
+    return f"coalesce(try_cast({value} AS {name}), if({is_null}, NULL, raise_error('CAST_OVERFLOW')))"
 
 
 def _value(column: str, given: Assignments, schema: pa.Schema) -> str | None:

@@ -247,7 +247,9 @@ def test_every_everyday_expression(spark: SparkSession, tmp_path: Path, ansi: bo
     """Each by itself, on the same rows."""
     run = Run(spark, tmp_path, "vectors", ansi=ansi)
     first = run.table.version
-    statements = [Update({name: value}, "t.id < 20") for name, values in VALUES.items() for value in values]
+    statements: list[Statement] = [
+        Update({name: value}, "t.id < 20") for name, values in VALUES.items() for value in values
+    ]
     statements += [Delete(condition) for condition in (*CONDITIONS, *WITH_SUBQUERY, *WITH_UDF)]
     for statement in statements:
         run.check(statement, run.table)
