@@ -95,18 +95,11 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
-        catalog = _CATALOG
-        _loaded(jvm, catalog)
-        if spark_versions.CATALOGS_HAVE_CHANGES:
-            catalog = _CHANGES_CATALOG
-            _loaded(jvm, catalog)
-            _loaded(jvm, _SESSION_CHANGES)
-            jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
-        else:
-            _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
+        _loaded(jvm, _CATALOG)
+        has_changes = _install_changes(spark, jvm)
         _loaded(jvm, _SESSION_CATALOG)
         if spark.conf.get(_CATALOG_SETTING, None) is None:
-            spark.conf.set(_CATALOG_SETTING, catalog)
+            spark.conf.set(_CATALOG_SETTING, _CHANGES_CATALOG if has_changes else _CATALOG)
         _loaded(jvm, _BY_NAME)
         _loaded(jvm, _NAME_COLUMNS)
         _loaded(jvm, _ROW_CHANGES)
@@ -116,6 +109,21 @@ def install(spark: SparkSession) -> bool:
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
+
+
+def _install_changes(spark: SparkSession, jvm: Any) -> bool:
+    """Whether this Spark can ask a catalog for changes. If so, make the catalog that has them known."""
+    if spark_versions.CATALOGS_HAVE_CHANGES:
+        try:
+            _loaded(jvm, _CHANGES_CATALOG)
+            _loaded(jvm, _SESSION_CHANGES)
+            jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        except (Py4JError, TypeError) as error:
+            _LOGGER.warning("this Spark cannot have CHANGES of tables of tidelog: %s", _first_line(error))
+        else:
+            return True
+    _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
+    return False
 
 
 def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
@@ -420,7 +428,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "latest": lambda request, _: _feeds[request["feed"]].latest(request["start"], reads_all=request["all"]),
     "batch": _batch,
     "first": lambda request, _: _feeds[request["feed"]].first(),
-    "rows": _rows,
+    "feedRows": _rows,
     "now": lambda request, _: _feeds[request["feed"]].end_at_newest(),
     "newest": lambda request, _: _feeds[request["feed"]].newest(),
     "limit": _limit,

@@ -504,7 +504,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
     "changelog": _changelog,
     "changelogScan": sql_changes.scan_options,
-    "place": _place_of_name,
+    "placeOfName": _place_of_name,
     "named": _named,
     "shown": _shown,
     "exists": _exists,
