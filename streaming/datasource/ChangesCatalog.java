@@ -226,7 +226,7 @@ public class ChangesCatalog extends Catalog {
 
     /** The rows of a micro-batch. */
     RDD rows(Offset start, Offset end, String[] columns) {
-      Map request = DefaultSource.request("rows");
+      Map request = DefaultSource.request("feedRows");
       request.put("start", start.json());
       request.put("end", end.json());
       request.put("columns", Arrays.asList(columns));

@@ -117,7 +117,7 @@ public class NamedFunctions {
       if (plan == null) {
         return null;
       }
-      Map request = DefaultSource.request("place", optionsOf(plan));
+      Map request = DefaultSource.request("placeOfName", optionsOf(plan));
       request.put("name", name);
       request.put("hasStorageOptions", Boolean.valueOf(hasStorageOptions));
       return (String) DefaultSource.ask(request, null);

@@ -115,34 +115,46 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
-        _loaded(jvm, _NAMESPACES)
-        _loaded(jvm, _NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
-        for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION, _STREAMS):
-            _loaded(jvm, name)
-        catalog = _CATALOG
-        _loaded(jvm, catalog)
-        if spark_versions.CATALOGS_HAVE_CHANGES:
-            catalog = _CHANGES_CATALOG
-            _loaded(jvm, catalog)
-            _loaded(jvm, _SESSION_CHANGES)
-            jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
-        else:
-            _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
-        _loaded(jvm, _SESSION_CATALOG)
-        if spark.conf.get(_CATALOG_SETTING, None) is None:
-            spark.conf.set(_CATALOG_SETTING, catalog)
-        _loaded(jvm, _BY_NAME)
-        _loaded(jvm, _NAME_COLUMNS)
-        _loaded(jvm, _REWRITTEN)
-        _loaded(jvm, _ROW_CHANGES)
-        jvm.tidelog.RowChanges.install(spark._jsparkSession)  # noqa: SLF001 - as above
-        _loaded(jvm, _LATER_SESSIONS)
-        _let_later_sessions_have_it(spark, catalog)
+        _install_catalog(spark, jvm)
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
+
+
+def _install_catalog(spark: SparkSession, jvm: Any) -> None:
+    """Give the session the catalog `tidelog`, and the statements that change its tables."""
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
+    _loaded(jvm, _NAMESPACES)
+    _loaded(jvm, _NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
+    for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION, _STREAMS, _CATALOG):
+        _loaded(jvm, name)
+    catalog = _CHANGES_CATALOG if _install_changes(spark, jvm) else _CATALOG
+    _loaded(jvm, _SESSION_CATALOG)
+    if spark.conf.get(_CATALOG_SETTING, None) is None:
+        spark.conf.set(_CATALOG_SETTING, catalog)
+    for name in (_BY_NAME, _NAME_COLUMNS, _REWRITTEN, _ROW_CHANGES, _LATER_SESSIONS):
+        _loaded(jvm, name)
+    jvm.tidelog.RowChanges.install(java)
+    # Sessions that are made from now on, as those of Spark Connect, have both as well.
+    jvm.tidelog.LaterSessions.install(java)
+    java.sharedState().conf().setIfMissing(_CATALOG_SETTING, catalog)
+
+
+def _install_changes(spark: SparkSession, jvm: Any) -> bool:
+    """Whether this Spark can ask a catalog for changes. If so, make the catalog that has them known."""
+    if spark_versions.CATALOGS_HAVE_CHANGES:
+        try:
+            _loaded(jvm, _CHANGES_CATALOG)
+            _loaded(jvm, _SESSION_CHANGES)
+            jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
+        except (Py4JError, TypeError) as error:
+            _LOGGER.warning("this Spark cannot have CHANGES of tables of tidelog: %s", _first_line(error))
+        else:
+            return True
+    _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
+    return False
 
 
 def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
@@ -155,13 +167,6 @@ def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
         jvm.tidelog.NamedFunctions.addTableChanges(spark._jsparkSession)  # noqa: SLF001 - as above
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("the table functions of this Spark take paths only: %s", _first_line(error))
-
-
-def _let_later_sessions_have_it(spark: SparkSession, catalog: str) -> None:
-    """Give the catalog and the statements to sessions that are made from now on, as those of Spark Connect."""
-    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
-    spark._jvm.tidelog.LaterSessions.install(java)  # type: ignore[union-attr]  # noqa: SLF001
-    java.sharedState().conf().setIfMissing(_CATALOG_SETTING, catalog)
 
 
 def _hide_secrets(spark: SparkSession) -> None:
@@ -474,7 +479,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "latest": lambda request, _: _feeds[request["feed"]].latest(request["start"], reads_all=request["all"]),
     "batch": _batch,
     "first": lambda request, _: _feeds[request["feed"]].first(),
-    "rows": _rows,
+    "feedRows": _rows,
     "now": lambda request, _: _feeds[request["feed"]].end_at_newest(),
     "newest": lambda request, _: _feeds[request["feed"]].newest(),
     "limit": _limit,

@@ -648,7 +648,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
     "changelog": _changelog,
     "changelogScan": sql_changes.scan_options,
-    "place": _place_of_name,
+    "placeOfName": _place_of_name,
     "target": _target,
     "named": _named,
     "shown": _shown,
