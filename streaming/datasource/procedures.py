@@ -371,10 +371,10 @@ def run(spark: SparkSession, name: str, values: Values) -> DataFrame:
     given = {each.name: values.get(each.name) for each in procedure.parameters}
     prepare_session(spark)
     path, storage_options = _place(spark, given["table"])
-    if isinstance(given.get("older_than"), str):
-        given["older_than"] = _cutoff(spark, given["older_than"])
-    if isinstance(given.get("timestamp"), str):
-        given["timestamp"] = _moment(spark, given["timestamp"])
+    for key, read in (("older_than", _cutoff), ("timestamp", _moment)):
+        text = given.get(key)
+        if isinstance(text, str):
+            given[key] = read(spark, text)
     return spark.createDataFrame(procedure.run(spark, Table.open(path, storage_options=storage_options), given))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import CharType, DataType, StructField, StructType, VarcharType
+from pyspark.sql.types import StructField, StructType
 
 from tidelog.log import Table, Transaction
 from tidelog.log.errors import ConfigurationError
@@ -90,15 +90,9 @@ def _added(given: Mapping[str, Any]) -> Change:
 
 
 def _typed(given: Mapping[str, Any]) -> Change:
-    kind = StructType.fromJson(
-        {"fields": [{"name": given["names"][-1], "type": json.loads(given["type"]), "nullable": True, "metadata": {}}]}
-    )[0].dataType
-    (column,) = arrow_columns(StructType([StructField(given["names"][-1], kind)]))
-    return SetType(tuple(given["names"]), column.type, _length(kind))
-
-
-def _length(kind: DataType) -> str | None:
-    return kind.simpleString() if isinstance(kind, CharType | VarcharType) else None
+    field = {"name": given["names"][-1], "type": json.loads(given["type"]), "nullable": True, "metadata": {}}
+    (column,) = arrow_columns(StructType([StructField.fromJson(field)]))
+    return SetType(tuple(given["names"]), column.type)
 
 
 def _constraint(given: Mapping[str, Any]) -> Change:
