@@ -89,7 +89,7 @@ class SetType:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveColumn:
     """Another place among the columns: FIRST, or the name of the column before it."""
 
     column: tuple[str, ...]
@@ -113,7 +113,15 @@ class DropConstraint:
 
 
 Change = (
-    AddColumn | SetDescription | SetComment | SetNullable | SetDefault | SetType | Move | AddConstraint | DropConstraint
+    AddColumn
+    | SetDescription
+    | SetComment
+    | SetNullable
+    | SetDefault
+    | SetType
+    | MoveColumn
+    | AddConstraint
+    | DropConstraint
 )
 
 
@@ -184,7 +192,7 @@ class _Altered:
                 self._set_default(change)
             case SetType():
                 self._change(change.column, lambda field: self._widened(field, change))
-            case Move(column, after):
+            case MoveColumn(column, after):
                 self._fields(column[:-1], lambda fields: self._moved(fields, column[-1], after))
             case AddConstraint():
                 self._add_constraint(change)

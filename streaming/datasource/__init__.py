@@ -6,6 +6,11 @@
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
+| `sql_columns` | the columns of its tables, from Spark's form; partitions and clusters |
+| `sql_namespaces` | its schemas (`Namespaces.java`) |
+| `sql_alterations` | its ALTER TABLE and COMMENT ON (`TableChanges.java`) |
+| `procedures` | its procedures, `CALL tidelog.system...` (`Procedures.java`) |
+| `procedure_texts` | OPTIMIZE, VACUUM and others that Spark's parser does not know, as procedures |
 | `row_changes` | UPDATE, DELETE and MERGE by keys in `spark.sql` (`RowChanges.java`), by Spark's plan of them |
 | `spark_expressions` | Spark's resolved expressions as text for a predicate |
 | `sql_statements` | `sql(spark, text)`: these statements with a result, and by their text on Spark Connect |

@@ -26,7 +26,7 @@ from tidelog.log.operations.alter_table import (
     AddConstraint,
     Change,
     DropConstraint,
-    Move,
+    MoveColumn,
     SetComment,
     SetDefault,
     SetDescription,
@@ -56,11 +56,11 @@ def test_places_of_columns(table: Table) -> None:
     before = table.version
     alter(table, AddColumn(pa.field("new", pa.int64()), FIRST), AddColumn(pa.field("more", pa.int64()), "ID"))
     assert table.schema.names == ["new", "id", "more", "s", "st", "x"]
-    alter(table, Move(("x",), FIRST), Move(("st", "a"), "b"))
+    alter(table, MoveColumn(("x",), FIRST), MoveColumn(("st", "a"), "b"))
     assert table.schema.names == ["x", "new", "id", "more", "s", "st"]
     assert [field.name for field in table.schema.field("st").type] == ["b", "a"]
     assert table.version == before + 2
-    alter(table, Move(("x",), FIRST))
+    alter(table, MoveColumn(("x",), FIRST))
     assert table.version == before + 2
     table.insert([{"id": 1, "st": {"a": 2, "b": "y"}}])
     assert table.scan().to_arrow().to_pylist()[0]["st"] == {"b": "y", "a": 2}
@@ -247,7 +247,7 @@ def test_any_changes_one_after_the_other(table: Table, steps: int) -> None:
             alter(table, AddColumn(pa.field(f"c{step}", pa.int64()), after))
         elif kind == "move":
             model = [*others[:where], (name, comment), *others[where:]]
-            alter(table, Move((name.upper(),), after.upper()))
+            alter(table, MoveColumn((name.upper(),), after.upper()))
         elif kind == "comment":
             model[place] = (name, chance.choice(["a", "b", None]))
             alter(table, SetComment((name,), model[place][1]))
