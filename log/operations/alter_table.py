@@ -26,7 +26,7 @@ from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.column_mapping import Field
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
 from tidelog.log.format.protocol import allows, with_feature
-from tidelog.log.format.schema import SPARK_TYPE, delta_type, primitive_of
+from tidelog.log.format.schema import delta_type, primitive_of
 from tidelog.log.format.type_widening import TypeChange
 from tidelog.log.operations.add_columns import stage_add_columns
 from tidelog.log.operations.schema_evolution import fixed_columns
@@ -82,15 +82,14 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class SetType:
-    """A wider type. `spark_type` is char(n) or varchar(n), of a column whose type is a string."""
+    """A wider type."""
 
     column: tuple[str, ...]
     kind: pa.DataType
-    spark_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveColumn:
     """Another place among the columns: FIRST, or the name of the column before it."""
 
     column: tuple[str, ...]
@@ -114,7 +113,15 @@ class DropConstraint:
 
 
 Change = (
-    AddColumn | SetDescription | SetComment | SetNullable | SetDefault | SetType | Move | AddConstraint | DropConstraint
+    AddColumn
+    | SetDescription
+    | SetComment
+    | SetNullable
+    | SetDefault
+    | SetType
+    | MoveColumn
+    | AddConstraint
+    | DropConstraint
 )
 
 
@@ -185,7 +192,7 @@ class _Altered:
                 self._set_default(change)
             case SetType():
                 self._change(change.column, lambda field: self._widened(field, change))
-            case Move(column, after):
+            case MoveColumn(column, after):
                 self._fields(column[:-1], lambda fields: self._moved(fields, column[-1], after))
             case AddConstraint():
                 self._add_constraint(change)
@@ -286,8 +293,6 @@ class _Altered:
     def _widened(self, field: Field, change: SetType) -> Field:
         before, name = field["type"], field["name"]
         after = delta_type(change.kind, name)
-        if before == after == "string":
-            return _with(field, **{SPARK_TYPE.decode(): change.spark_type})
         if before == after:
             return field
         if not isinstance(before, str) or not isinstance(after, str) or not _is_wider(before, change.kind):
@@ -376,7 +381,7 @@ def _is_wider(before: str, kind: pa.DataType) -> bool:
         return False
     is_short = known.bit_width < pa.int64().bit_width
     if pt.is_decimal(kind):
-        return kind.precision - kind.scale >= (_INT_DIGITS if is_short else _LONG_DIGITS)
+        return bool(kind.precision - kind.scale >= (_INT_DIGITS if is_short else _LONG_DIGITS))
     return bool(is_short and pt.is_float64(kind))
 
 

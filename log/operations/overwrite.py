@@ -24,7 +24,7 @@ from tidelog.log.operations.delete_update import stage_delete
 from tidelog.log.predicate import at_time
 from tidelog.log.presentable import brief
 from tidelog.log.pruning.file_pruning import is_partition_only
-from tidelog.log.pruning.partition_scope import Scope, among, in_scope, partition_scope, partitions_of
+from tidelog.log.pruning.partition_scope import Scope, in_partitions, in_scope, partition_rows, partition_scope
 from tidelog.log.read.change_files import INSERT
 from tidelog.log.state import files
 from tidelog.log.state.head import Head
@@ -108,7 +108,7 @@ class Overwrite:
         if self._tree is not None:
             inside = predicate.Condition(self._tree, rows.schema).mask(rows).true_count
         elif self._scope.partitions is not None:
-            inside = int(among(rows.select(self._names), self._scope.partitions).sum())
+            inside = int(in_partitions(rows.select(self._names), self._scope.partitions).sum())
         partitions = _distinct(rows.select(self._names)) if self._dynamic else None
         if inside < rows.num_rows:
             return WrittenFiles((), rows.num_rows, rows.num_rows - inside, partitions)
@@ -196,7 +196,7 @@ def _distinct(partitions: pa.Table) -> pa.Table:
 def live_partitions(state: LogState, path: str) -> pa.Table:
     """The partitions that have rows, one row each, with the partition columns. Raises CorruptLogError."""
     metadata = state.head.metadata
-    return _distinct(partitions_of(state, metadata, path))
+    return _distinct(partition_rows(state, metadata, path))
 
 
 def _json_list(values: object) -> str:

@@ -66,10 +66,10 @@ def in_scope(state: LogState, scope: Scope, metadata: Metadata, path: str) -> pa
     partitions = _partition_table(values, schema, metadata, path)
     if tree is not None:
         return values.files.filter(Condition(tree, schema).mask(partitions))
-    return values.files.filter(pa.array(among(partitions, scope.partitions)))
+    return values.files.filter(pa.array(in_partitions(partitions, scope.partitions)))
 
 
-def partitions_of(state: LogState, metadata: Metadata, path: str) -> pa.Table:
+def partition_rows(state: LogState, metadata: Metadata, path: str) -> pa.Table:
     """The partition values of each file that has live rows, or may have some. Raises CorruptLogError."""
     values = state.files().values
     found = _partition_table(values, columns_of(metadata, path), metadata, path)
@@ -91,7 +91,7 @@ def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, 
     return table
 
 
-def among(values: pa.Table, partitions: pa.Table | None) -> BoolArray:
+def in_partitions(values: pa.Table, partitions: pa.Table | None) -> BoolArray:
     """For each row of `values`, whether it is in `partitions`."""
     if partitions is None:
         raise AssertionError(values)

@@ -6,6 +6,11 @@
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
+| `sql_columns` | the columns of its tables, from Spark's form; partitions and clusters |
+| `sql_namespaces` | its schemas (`Namespaces.java`) |
+| `sql_alterations` | its ALTER TABLE and COMMENT ON (`TableChanges.java`) |
+| `procedures` | its procedures, `CALL tidelog.system...` (`Procedures.java`) |
+| `procedure_texts` | OPTIMIZE, VACUUM and others that Spark's parser does not know, as procedures |
 | `rewritten` | UPDATE, DELETE and MERGE in `spark.sql` as Spark's analyzer rewrites them (`Rewritten.java`) |
 | `row_changes` | those of them that have a translation, from Spark's plan (`RowChanges.java`) |
 | `sql_changes` | CHANGES, `read.changes` and `readStream.changes` of its tables on Spark 4.2 (`ChangesCatalog.java`) |

@@ -173,9 +173,8 @@ def _describe(words: _Words) -> ProcedureCall | None:
     if is_history and words.take("LIMIT"):
         values["limit"] = _whole(words)
     words.require_end()
-    return ProcedureCall(
-        *(("history", values, "DESCRIBE HISTORY") if is_history else ("detail", values, "DESCRIBE DETAIL"))
-    )
+    name, statement = ("history", "DESCRIBE HISTORY") if is_history else ("detail", "DESCRIBE DETAIL")
+    return ProcedureCall(name, values, statement)
 
 
 def _number(words: _Words) -> str:
@@ -233,7 +232,7 @@ def _value(node: Any) -> Any:
     if isinstance(node, exp.Literal):
         return node.this if node.is_string else int(node.this) if node.this.isdigit() else float(node.this)
     if isinstance(node, exp.Interval):
-        return f"{node.this.name} {node.unit.name}"
+        return f"{node.this.name} {node.text('unit')}"
     if isinstance(node, exp.Cast):
         return _value(node.this)
     if isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and node.name.lower() == "array"):

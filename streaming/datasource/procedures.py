@@ -350,7 +350,9 @@ def _types(known: Sequence[Parameter], given: StructType) -> dict[str, DataType]
 
 def call(spark: SparkSession, request: Mapping[str, Any]) -> Any:
     """Run a procedure for Spark: its result as a frame of the JVM."""
-    frame: Any = run(spark, request["name"], {name: _decoded(value) for name, value in request["values"].items()})
+    frame: Any = run_procedure(
+        spark, request["name"], {name: _decoded(value) for name, value in request["values"].items()}
+    )
     return frame._jdf  # noqa: SLF001 - PySpark's only way to the JVM
 
 
@@ -362,7 +364,7 @@ def _decoded(value: Any) -> Any:
     return length if value["interval"] else _EPOCH + length
 
 
-def run(spark: SparkSession, name: str, values: Values) -> DataFrame:
+def run_procedure(spark: SparkSession, name: str, values: Values) -> DataFrame:
     """Run a procedure with some of its arguments.
 
     Raises ConfigurationError for an argument that does not fit, and the errors of the method of `Table`.
@@ -371,10 +373,10 @@ def run(spark: SparkSession, name: str, values: Values) -> DataFrame:
     given = {each.name: values.get(each.name) for each in procedure.parameters}
     prepare_session(spark)
     path, storage_options = _place(spark, given["table"])
-    if isinstance(given.get("older_than"), str):
-        given["older_than"] = _cutoff(spark, given["older_than"])
-    if isinstance(given.get("timestamp"), str):
-        given["timestamp"] = _moment(spark, given["timestamp"])
+    for key, read in (("older_than", _cutoff), ("timestamp", _moment)):
+        text = given.get(key)
+        if isinstance(text, str):
+            given[key] = read(spark, text)
     return spark.createDataFrame(procedure.run(spark, Table.open(path, storage_options=storage_options), given))
 
 
@@ -443,7 +445,7 @@ def _named_place(spark: SparkSession, text: str) -> tuple[str, dict[str, str]]:
     return changed_place({"options": {**options, "path": path}})
 
 
-def is_own(spark: SparkSession, text: str | None) -> bool:
+def is_own_table(spark: SparkSession, text: str | None) -> bool:
     """Whether a text is a path, a name of the catalog `tidelog`, or another name of a table of tidelog's."""
     if not text or "/" in text or (_names(text)[0].lower() == _CATALOG and len(_names(text)) > 1):
         return bool(text)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
-from pyspark.sql.types import CharType, DataType, StructField, StructType, VarcharType
+from pyspark.sql.types import StructField, StructType
 
 from tidelog.log import Table, Transaction
 from tidelog.log.errors import ConfigurationError
@@ -22,14 +22,14 @@ from tidelog.log.operations.alter_table import (
     AddConstraint,
     Change,
     DropConstraint,
-    Move,
+    MoveColumn,
     SetComment,
     SetDefault,
     SetDescription,
     SetNullable,
     SetType,
 )
-from tidelog.streaming.datasource.sql_catalog import Request, place, refuse
+from tidelog.streaming.datasource.sql_catalog import Request, place, refuse_change
 from tidelog.streaming.datasource.sql_columns import arrow_columns
 from tidelog.streaming.jvm_reading.jvm_rows import snapshot_rows
 
@@ -74,14 +74,14 @@ def _property(given: Mapping[str, Any], properties: dict[str, str | None], chang
     if name == _COMMENT:
         changes.append(SetDescription(value))
     elif name in {"location", "collation"}:
-        refuse("SetLocation" if name == "location" else "Collation")
+        refuse_change("SetLocation" if name == "location" else "Collation")
     elif name not in _IGNORED:
         properties[name] = value
 
 
 def _added(given: Mapping[str, Any]) -> Change:
     if len(given["names"]) != 1 or given["default"]:
-        refuse("AddColumn")
+        refuse_change("AddColumn")
     (name,) = given["names"]
     metadata = {"comment": given["comment"]} if given["comment"] else {}
     field = {"name": name, "type": json.loads(given["type"]), "nullable": given["nullable"], "metadata": metadata}
@@ -90,15 +90,9 @@ def _added(given: Mapping[str, Any]) -> Change:
 
 
 def _typed(given: Mapping[str, Any]) -> Change:
-    kind = StructType.fromJson(
-        {"fields": [{"name": given["names"][-1], "type": json.loads(given["type"]), "nullable": True, "metadata": {}}]}
-    )[0].dataType
-    (column,) = arrow_columns(StructType([StructField(given["names"][-1], kind)]))
-    return SetType(tuple(given["names"]), column.type, _length(kind))
-
-
-def _length(kind: DataType) -> str | None:
-    return kind.simpleString() if isinstance(kind, CharType | VarcharType) else None
+    field = {"name": given["names"][-1], "type": json.loads(given["type"]), "nullable": True, "metadata": {}}
+    (column,) = arrow_columns(StructType([StructField.fromJson(field)]))
+    return SetType(tuple(given["names"]), column.type)
 
 
 def _constraint(given: Mapping[str, Any]) -> Change:
@@ -111,7 +105,7 @@ def _constraint(given: Mapping[str, Any]) -> Change:
 
 
 def _unknown(given: Mapping[str, Any]) -> NoReturn:
-    refuse(given["kind"])
+    refuse_change(given["kind"])
 
 
 _CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Change]] = {
@@ -121,6 +115,6 @@ _CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Change]] = {
     "UpdateColumnComment": lambda given: SetComment(tuple(given["names"]), given["comment"]),
     "UpdateColumnDefaultValue": lambda given: SetDefault(tuple(given["names"]), given["expression"] or None),
     "UpdateColumnNullability": lambda given: SetNullable(tuple(given["names"]), given["nullable"]),
-    "UpdateColumnPosition": lambda given: Move(tuple(given["names"]), given["after"]),
+    "UpdateColumnPosition": lambda given: MoveColumn(tuple(given["names"]), given["after"]),
     "UpdateColumnType": _typed,
 }

@@ -45,7 +45,7 @@ from tidelog.streaming.datasource.sql_columns import (
     arrow_columns,
     is_replaceable,
     nullable,
-    partitions_of,
+    partitions_and_clusters,
     require_plain,
     strict,
     with_clusters,
@@ -390,7 +390,7 @@ def _create(request: Request, _: Any) -> str:
             advice=f"write CREATE TABLE tidelog.`{path}`, or give it a name below the catalog's warehouse",
         )
     schema = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
-    partitions, clusters = partitions_of(request["partitions"])
+    partitions, clusters = partitions_and_clusters(request["partitions"])
     made: Table | TableReader
     if path != name and not request.get("fills") and _is_table(path, storage_options):
         made = _existing(path, storage_options, schema, partitions, own)
@@ -510,7 +510,7 @@ def _replace(request: Request, _: Any) -> str:
     head = table.at()
     wanted = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
     properties = _own_properties(request["properties"])
-    partitions, clusters = partitions_of(request["partitions"])
+    partitions, clusters = partitions_and_clusters(request["partitions"])
     properties = {**clusters, **properties}
     comment = request["properties"].get("comment")
     different = [
@@ -558,7 +558,7 @@ def _alter(request: Request, _: Any) -> None:
     columns = []
     for column in request["columns"]:
         if not column["plain"]:
-            refuse("AddColumn")
+            refuse_change("AddColumn")
         (name,) = column["names"]
         kind = json.loads(column["type"])
         metadata = {"comment": column["comment"]} if column["comment"] else {}
@@ -570,7 +570,7 @@ def _alter(request: Request, _: Any) -> None:
         table.set_properties(with_clusters(request["properties"]))
 
 
-def refuse(change: str) -> NoReturn:
+def refuse_change(change: str) -> NoReturn:
     """Raise ConfigurationError for what is not supported, by its name in `_REFUSED`, or by Spark's for it."""
     what, instead = _REFUSED.get(change, (f"{change} is not supported", _CHANGES))
     raise ConfigurationError(what, advice=instead)
@@ -659,7 +659,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "replace": _replace,
     "createNamed": _create_named,
     "alter": _alter,
-    "refused": lambda request, _: refuse(request["change"]),
+    "refused": lambda request, _: refuse_change(request["change"]),
     "drop": lambda request, _: drop_table(request),
     "truncate": _truncate,
     "truncatePartitions": _truncate_partitions,

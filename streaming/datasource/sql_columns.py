@@ -45,7 +45,7 @@ def _loose(kind: Any) -> Any:
     return [_loose(part) for part in kind] if isinstance(kind, list) else kind
 
 
-def partitions_of(described: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def partitions_and_clusters(described: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The partition columns, and what CLUSTER BY means: a property."""
     clusters: dict[str, str] = {}
     names = []

@@ -21,7 +21,7 @@ from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource import row_changes
 from tidelog.streaming.datasource.procedure_texts import ProcedureCall, procedure_call
-from tidelog.streaming.datasource.procedures import is_own, run
+from tidelog.streaming.datasource.procedures import is_own_table, run_procedure
 from tidelog.streaming.datasource.sql_catalog import table_place
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect, prepare_session
@@ -83,8 +83,8 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     except PredicateError as error:
         refused = error
     is_call = call is not None and call.statement == "CALL"
-    if call is not None and (not is_call or is_connect(spark)) and is_own(spark, call.values.get("table")):
-        return run(spark, call.name, call.values)
+    if call is not None and (not is_call or is_connect(spark)) and is_own_table(spark, call.values.get("table")):
+        return run_procedure(spark, call.name, call.values)
     try:
         return _ran(spark, text)
     except PySparkException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.randomness import seed
 from tidelog.log import Committed, Table
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -24,7 +26,7 @@ from tidelog.log.operations.alter_table import (
     AddConstraint,
     Change,
     DropConstraint,
-    Move,
+    MoveColumn,
     SetComment,
     SetDefault,
     SetDescription,
@@ -54,11 +56,11 @@ def test_places_of_columns(table: Table) -> None:
     before = table.version
     alter(table, AddColumn(pa.field("new", pa.int64()), FIRST), AddColumn(pa.field("more", pa.int64()), "ID"))
     assert table.schema.names == ["new", "id", "more", "s", "st", "x"]
-    alter(table, Move(("x",), FIRST), Move(("st", "a"), "b"))
+    alter(table, MoveColumn(("x",), FIRST), MoveColumn(("st", "a"), "b"))
     assert table.schema.names == ["x", "new", "id", "more", "s", "st"]
     assert [field.name for field in table.schema.field("st").type] == ["b", "a"]
     assert table.version == before + 2
-    alter(table, Move(("x",), FIRST))
+    alter(table, MoveColumn(("x",), FIRST))
     assert table.version == before + 2
     table.insert([{"id": 1, "st": {"a": 2, "b": "y"}}])
     assert table.scan().to_arrow().to_pylist()[0]["st"] == {"b": "y", "a": 2}
@@ -70,7 +72,9 @@ def test_comments(table: Table) -> None:
     assert table.schema.field("st").type.field("b").metadata == {b"comment": b"inner"}
     assert table.head.metadata.description == "all"
     alter(table, SetComment(("id",), None), SetDescription(None))
-    assert (table.schema.field("id").metadata, table.head.metadata.description) == (None, None)
+    assert table.schema.field("id").metadata is None
+    description: str | None = table.head.metadata.description
+    assert description is None
 
 
 def test_null_or_not(table: Table) -> None:
@@ -222,3 +226,35 @@ def test_a_writer_of_rows_that_began_before_is_a_conflict(table: Table) -> None:
     alter(table, AddConstraint("c", "id > 0"))
     with pytest.raises(MetadataChangedException):
         transaction.commit()
+
+
+@pytest.mark.parametrize("steps", [15, pytest.param(200, marks=pytest.mark.nightly)])
+def test_any_changes_one_after_the_other(table: Table, steps: int) -> None:
+    """The columns are those of a list that is changed in the same way, and each change is one commit."""
+    chance = random.Random(seed())
+    model: list[tuple[str, str | None]] = [(name, None) for name in SCHEMA.names]
+    for step in range(steps):
+        place = chance.randrange(len(model))
+        name, comment = model[place]
+        version = table.version
+        kind = chance.choice(["add", "move", "comment", "null"])
+        others = [each for each in model if each[0] != name]
+        after = chance.choice([FIRST, *(each[0] for each in others)])
+        where = 0 if after == FIRST else 1 + [each[0] for each in others].index(after)
+        if kind == "add":
+            where = 0 if after == FIRST else 1 + [each[0] for each in model].index(after)
+            model.insert(where, (f"c{step}", None))
+            alter(table, AddColumn(pa.field(f"c{step}", pa.int64()), after))
+        elif kind == "move":
+            model = [*others[:where], (name, comment), *others[where:]]
+            alter(table, MoveColumn((name.upper(),), after.upper()))
+        elif kind == "comment":
+            model[place] = (name, chance.choice(["a", "b", None]))
+            alter(table, SetComment((name,), model[place][1]))
+        else:
+            nullable = chance.random() < 0.5
+            alter(table, SetNullable((name,), nullable=nullable))
+            assert table.schema.field(name).nullable == nullable
+        found = [(field.name, (field.metadata or {}).get(b"comment")) for field in table.schema]
+        assert found == [(name, None if text is None else text.encode()) for name, text in model]
+        assert table.version - version <= 1

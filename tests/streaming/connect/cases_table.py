@@ -75,7 +75,8 @@ def test_procedures_in_sql(connect: SparkSession, tmp_path: Path) -> None:
     assert (done.version, done.files_removed, done.files_added) == (4, 3, 1)
     [last] = sql(connect, f"CALL tidelog.system.history('{made.path}', limit => 1)").collect()
     assert (last.version, last.operation, last.data_change) == (4, "OPTIMIZE", False)
-    assert sql(connect, f"RESTORE TABLE tidelog.`{made.path}` TO VERSION AS OF 1").first().version == 5
+    [restored] = sql(connect, f"RESTORE TABLE tidelog.`{made.path}` TO VERSION AS OF 1").collect()
+    assert restored.version == 5
     assert made.refresh().scan().to_arrow().num_rows == 1
     with pytest.raises(ConfigurationError, match="a name of Spark's own catalog, which is not known on Spark Connect"):
         sql(connect, "CALL tidelog.system.compact('orders')").collect()

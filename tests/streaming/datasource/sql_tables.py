@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from tidelog.log import Table
 
@@ -22,3 +22,9 @@ def small_table(folder: Path) -> Table:
 def rows(spark: SparkSession, text: str) -> list[tuple[object, ...]]:
     """The rows of a query, in order."""
     return sorted(tuple(row) for row in spark.sql(text).collect())
+
+
+def only(frame: DataFrame) -> Row:
+    """The one row of a frame."""
+    [found] = frame.collect()
+    return found

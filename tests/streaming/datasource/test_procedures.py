@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.streaming.datasource.sql_tables import rows
+from tests.streaming.datasource.sql_tables import only, rows
 from tests.streaming.support import JVM_SOURCE, numbers_in
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
@@ -50,7 +50,7 @@ def test_arguments_by_name_and_by_position(spark: SparkSession, table: Table) ->
     assert tuple(restored) == (6, 1, 1)
     assert numbers_in(table.path) == [0]
     moment = table.at(version=2).timestamp.isoformat()
-    assert spark.sql(f"CALL tidelog.system.restore('{table.path}', timestamp => '{moment}')").first().version == 7
+    assert only(spark.sql(f"CALL tidelog.system.restore('{table.path}', timestamp => '{moment}')")).version == 7
     assert numbers_in(table.path) == [0, 1]
     assert table.refresh().version == 7
 
@@ -90,11 +90,11 @@ def test_a_table_by_its_name(spark: SparkSession, tmp_path: Path, table: Table) 
     session.sql("CREATE TABLE other (n INT) USING parquet")
     try:
         detail = "CALL tidelog.system.detail('{}')"
-        assert session.sql(detail.format("tidelog.sales.orders")).first().numFiles == 1
-        assert session.sql(detail.format("called")).first().location == table.path
-        assert session.sql(detail.format("spark_catalog.default.called")).first().id == table.id
+        assert only(session.sql(detail.format("tidelog.sales.orders"))).numFiles == 1
+        assert only(session.sql(detail.format("called"))).location == table.path
+        assert only(session.sql(detail.format("spark_catalog.default.called"))).id == table.id
         session.sql("USE tidelog.sales")
-        assert session.sql("CALL system.detail('orders')").first().numFiles == 1
+        assert only(session.sql("CALL system.detail('orders')")).numFiles == 1
         session.sql("USE spark_catalog.default")
         for name, message in (
             ("other", "TIDELOG_CONFIGURATION: other is not a table of tidelog's, but of parquet"),
@@ -150,13 +150,13 @@ def test_what_spark_knows_of_them(spark: SparkSession, table: Table) -> None:
 @pytest.mark.oldest
 def test_the_statements_of_delta_s_users(spark: SparkSession, table: Table) -> None:
     name = f"tidelog.`{table.path}`"
-    assert sql(spark, f"OPTIMIZE {name} WHERE part = 'a';").first().version == 4
-    assert sql(spark, f"optimize {name} ZORDER BY (n)").first().levels == ["major"]
-    assert sql(spark, f"VACUUM {name} LITE RETAIN 168 HOURS DRY RUN").first().dry_run
-    assert sql(spark, f"RESTORE TABLE {name} TO VERSION AS OF 1").first().version == 6
+    assert only(sql(spark, f"OPTIMIZE {name} WHERE part = 'a';")).version == 4
+    assert only(sql(spark, f"optimize {name} ZORDER BY (n)")).levels == ["major"]
+    assert only(sql(spark, f"VACUUM {name} LITE RETAIN 168 HOURS DRY RUN")).dry_run
+    assert only(sql(spark, f"RESTORE TABLE {name} TO VERSION AS OF 1")).version == 6
     assert sql(spark, f"DESCRIBE HISTORY '{table.path}' LIMIT 3").count() == 3
-    assert sql(spark, f"desc  detail {name}").first().numFiles == 1
-    assert sql(spark, f"CALL tidelog.system.detail('{table.path}')").first().numFiles == 1
+    assert only(sql(spark, f"desc  detail {name}")).numFiles == 1
+    assert only(sql(spark, f"CALL tidelog.system.detail('{table.path}')")).numFiles == 1
     with pytest.raises(TableNotFoundError):
         sql(spark, "OPTIMIZE tidelog.`/nothing/here`")
     with pytest.raises(PredicateError, match=r"'FULL' is not supported here; leave it out; the statements are OPTIM"):

@@ -67,7 +67,7 @@ def test_a_partition_by_bytes_is_refused(spark: SparkSession, tmp_path: Path) ->
 )  # fmt: skip
 def test_a_name_that_leaves_the_folder_is_refused(names: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a table below the catalog's folder"):
-        sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": names})
+        sql_catalog.place({"options": {"warehouse": "/data/wh"}, "names": names})
 
 
 def test_names_and_paths() -> None:
@@ -79,7 +79,7 @@ def test_names_and_paths() -> None:
         ("/data", ""): "/data",
     }
     for names, path in found.items():
-        assert sql_catalog._place({"options": {"warehouse": "/data/wh"}, "names": list(names)})[0] == path
+        assert sql_catalog.place({"options": {"warehouse": "/data/wh"}, "names": list(names)})[0] == path
 
 
 def test_sessions_that_are_made_later_hide_storage_options(spark: SparkSession) -> None:

@@ -53,7 +53,10 @@ def check(spark: SparkSession, path: Path, kind: str, value: str, name: str) -> 
     assert Table.open(str(path)).version == 6
 
 
-@pytest.mark.parametrize(("kind", "value"), [SHORT[0], pytest.param(*SHORT[4], marks=pytest.mark.oldest)])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [pytest.param(*SHORT[0], marks=pytest.mark.full), pytest.param(*SHORT[4], marks=pytest.mark.oldest)],
+)
 def test_a_partition_of_a_type(spark: SparkSession, tmp_path: Path, kind: str, value: str) -> None:
     check(spark, tmp_path / "table", kind, value, "p")
 
@@ -74,7 +77,7 @@ def test_a_partition_column_with_any_name(spark: SparkSession, tmp_path: Path, n
     assert spark.sql(f"DESCRIBE tidelog.`{tmp_path}/table`").count() > 0
 
 
-@pytest.mark.oldest
+@pytest.mark.full
 def test_parts_of_several_partition_columns(spark: SparkSession, tmp_path: Path) -> None:
     name = f"tidelog.`{tmp_path}/table`"
     spark.sql(f"CREATE TABLE {name} (id INT, day DATE, s STRING) PARTITIONED BY (day, s)")
@@ -101,7 +104,7 @@ def test_parts_of_several_partition_columns(spark: SparkSession, tmp_path: Path)
     assert rows(spark, f"SELECT id FROM {name}") == [(2,), (4,)]
 
 
-@pytest.mark.oldest
+@pytest.mark.full
 def test_cluster_by_is_a_property(spark: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/table"
     spark.sql(f"CREATE TABLE tidelog.`{path}` (id INT, n INT) CLUSTER BY (id, n)")
@@ -116,6 +119,7 @@ def test_cluster_by_is_a_property(spark: SparkSession, tmp_path: Path) -> None:
         spark.sql(f"ALTER TABLE tidelog.`{path}` CLUSTER BY (x)")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(INSTALLED < (4, 2), reason="Spark asks no catalog for it")
 def test_a_table_like_another_one(spark: SparkSession, tmp_path: Path) -> None:
     source, path = f"tidelog.`{tmp_path}/source`", f"{tmp_path}/copy"

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from tests.streaming.datasource.sql_tables import rows
+from tests.streaming.datasource.sql_tables import only, rows
 from tests.streaming.support import JVM_SOURCE, numbers_in
 from tidelog.log import Table
 from tidelog.log.errors import TableNotFoundError
@@ -96,7 +96,7 @@ def test_a_table_at_a_location(named: SparkSession, tmp_path: Path) -> None:
     assert numbers_in(place / "c") == [5]
     assert [row[1] for row in rows(named, "SHOW TABLES IN tidelog.sales")] == ["filled", "items", "orders"]
     assert described(named, "DESCRIBE EXTENDED tidelog.sales.orders")["Location"] == f"{place}/a"
-    assert sql(named, "DESCRIBE DETAIL tidelog.sales.orders").first().location == f"{place}/a"
+    assert only(sql(named, "DESCRIBE DETAIL tidelog.sales.orders")).location == f"{place}/a"
     named.sql(f"CREATE TABLE tidelog.sales.again USING tidelog LOCATION '{place}/a'")
     assert rows(named, "SELECT * FROM tidelog.sales.again") == [(2,)]
     with pytest.raises(PySparkException, match=r"the table at .* has other columns than the statement says"):
@@ -115,19 +115,19 @@ def test_a_table_at_a_location(named: SparkSession, tmp_path: Path) -> None:
     assert rows(named, "SHOW SCHEMAS IN tidelog") == []
 
 
-@pytest.mark.oldest
+@pytest.mark.full
 def test_a_comment_on_a_table(named: SparkSession, tmp_path: Path) -> None:
     """It is the table's description, as in Delta, and no property of it."""
     named.sql("CREATE TABLE tidelog.orders (n BIGINT) COMMENT 'what was sold' TBLPROPERTIES ('team' = 'x')")
     path = str(tmp_path / "warehouse" / "orders")
 
     def comment() -> str | None:
-        found: str | None = named.sql("CALL tidelog.system.detail('tidelog.orders')").first().description
+        found: str | None = only(named.sql("CALL tidelog.system.detail('tidelog.orders')")).description
         return found
 
     assert comment() == "what was sold"
     assert described(named, "DESCRIBE EXTENDED tidelog.orders")["Comment"] == "what was sold"
-    assert "COMMENT 'what was sold'" in named.sql("SHOW CREATE TABLE tidelog.orders").first()[0]
+    assert "COMMENT 'what was sold'" in only(named.sql("SHOW CREATE TABLE tidelog.orders"))[0]
     assert "comment" not in Table.open(path).properties
     named.sql("COMMENT ON TABLE tidelog.orders IS 'other'")
     assert (comment(), Table.open(path).version) == ("other", 1)
