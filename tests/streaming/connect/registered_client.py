@@ -40,7 +40,7 @@ def by_name() -> None:
     query = ended(writer("cp", mode="upsert", keys="id").toTable("tidelog.made.copy"))
     progress = query.lastProgress
     assert progress
-    assert progress["numInputRows"] == 2
+    assert progress["numInputRows"] == 2, query.recentProgress
     assert progress["sink"]["metrics"]["outcome"] == "committed"
     # As after a crash between the sink's commit and Spark's.
     Path(BASE, "cp/commits/0").unlink()

@@ -131,7 +131,7 @@ def test_another_query_cannot_take_the_name_of_a_sink(spark: SparkSession, sourc
 @pytest.mark.full
 def test_a_batch_is_computed_once(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     """Also one that an upsert reads twice."""
-    computed = spark.sparkContext.accumulator(0)
+    computed: Any = spark.sparkContext.accumulator(0)
     counted = F.udf(lambda n: (computed.add(1), n)[1], "long").asNondeterministic()
     stream = source.put(2).stream(spark).withColumn("n", counted("n"))
     into(writer(stream, tmp_path / "cp", mode="upsert", keys="n"), tmp_path / "table")
@@ -170,8 +170,9 @@ def test_a_skipped_batch_keeps_the_state(spark: SparkSession, source: Input, tmp
 @pytest.mark.full
 def test_a_query_that_is_stopped_has_no_error(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     """Its batch is in a job, which the stop interrupts."""
-    begun = tmp_path / "begun"
-    slow = F.udf(lambda n: (begun.touch(), time.sleep(0.5), n)[2], "long")
+    begun: Any = tmp_path / "begun"
+    pause: Any = time.sleep
+    slow = F.udf(lambda n: (begun.touch(), pause(0.5), n)[2], "long")
     stream = source.put().stream(spark).withColumn("n", slow("n"))
     query = writer(stream, tmp_path / "cp").start(str(tmp_path / "table"))
     wait_until(begun.exists, "the batch runs")
