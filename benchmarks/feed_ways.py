@@ -66,7 +66,7 @@ def share_out(path: str) -> dict[str, float]:
     count = opened.at().files().num_rows
     transaction = opened.begin()
     with grown() as memory, timed() as spent:
-        files = spark_table._candidates(transaction.state, transaction.writer, "id % 2 = 5")
+        files = spark_table.candidates(transaction.state, transaction.writer, "id % 2 = 5")
         parts = file_parts(files)
     assert sum(part.rows.num_rows for part in parts) == count
     return {**spent, **memory}
