@@ -68,7 +68,12 @@ def batches(spark: SparkSession, way: str, table: Table, checkpoint: Path, count
 
 @pytest.mark.oldest
 @pytest.mark.parametrize(
-    "way", ["readStream", pytest.param("Feed", marks=pytest.mark.full), pytest.param("changes", marks=SINCE_CHANGES)]
+    "way",
+    [
+        "readStream",
+        pytest.param("Feed", marks=pytest.mark.full),
+        pytest.param("changes", marks=[SINCE_CHANGES, pytest.mark.full]),
+    ],
 )
 def test_each_micro_batch_is_bounded_across_restarts(
     spark: SparkSession, table: Table, tmp_path: Path, way: str

@@ -95,6 +95,7 @@ def test_an_interval_of_versions(spark: SparkSession, keyed: Table) -> None:
     )
 
 
+@pytest.mark.full
 def test_an_interval_of_times(spark: SparkSession, keyed: Table) -> None:
     second, fourth = (f"'{keyed.at(version=version).timestamp.isoformat()}'" for version in (2, 4))
     assert changed(spark, keyed, f"FROM TIMESTAMP {second} TO TIMESTAMP {fourth}") == EVERY[3:6]
@@ -119,6 +120,7 @@ def test_net_changes_are_those_of_tidelog(spark: SparkSession, keyed: Table) -> 
     ]
 
 
+@pytest.mark.full
 def test_columns_filters_and_options(spark: SparkSession, keyed: Table) -> None:
     reader = spark.read.option("startingVersion", "2").option("where", "k <> 4")
     frame = reader.changes(f"tidelog.`{keyed.path}`")
@@ -171,6 +173,7 @@ def test_what_cannot_be_meant(
     assert message in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_table_that_is_missing(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="TIDELOG_TABLE_NOT_FOUND"):
         spark.sql(f"SELECT * FROM tidelog.`{tmp_path}/nothing` CHANGES FROM VERSION 0")
@@ -187,6 +190,7 @@ def test_a_name_of_the_catalog(spark: SparkSession, tmp_path: Path) -> None:
     assert session.read.option("startingVersion", 1).changes("orders").select("n").collect() == [(1,)]
 
 
+@pytest.mark.full
 def test_a_name_of_sparks_catalog(spark: SparkSession, keyed: Table, tmp_path: Path) -> None:
     """In a session whose user asked for it; other tables have no changes."""
     session = spark.newSession()
@@ -283,6 +287,7 @@ def test_a_stream_gives_each_change_once(spark: SparkSession, tmp_path: Path) ->
     assert ends["version"] == table.refresh().version
 
 
+@pytest.mark.full
 def test_a_stream_counts_its_rows_and_reads_the_columns_that_it_needs(spark: SparkSession, keyed: Table) -> None:
     stream = changes_stream(spark, keyed.path)
     query = (
@@ -328,15 +333,14 @@ def test_a_query_goes_on_from_the_checkpoint_of_the_format(spark: SparkSession, 
         assert numbers_in(tmp_path / "copy") == list(range(n + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"deduplicationMode": "netChanges"}, "TIDELOG_CONFIGURATION: a stream cannot have the change mode 'net'"),
-        *full(
-            ({"endingVersion": "3", "startingVersion": "1"}, "the option 'endingVersion' is for batch reads only"),
-            ({"maxFilesPerTrigger": "0"}, "TIDELOG_CONFIGURATION: the option 'maxFilesPerTrigger' cannot be '0'"),
-            ({"startingVersion": "99"}, "TIDELOG_HISTORY_RANGE: version 99 does not exist"),
-        ),
+        ({"endingVersion": "3", "startingVersion": "1"}, "the option 'endingVersion' is for batch reads only"),
+        ({"maxFilesPerTrigger": "0"}, "TIDELOG_CONFIGURATION: the option 'maxFilesPerTrigger' cannot be '0'"),
+        ({"startingVersion": "99"}, "TIDELOG_HISTORY_RANGE: version 99 does not exist"),
     ],
 )
 def test_a_stream_that_cannot_be(

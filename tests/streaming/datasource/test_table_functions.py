@@ -220,6 +220,7 @@ def test_names_of_tables(spark: SparkSession, table: Table, tmp_path: Path) -> N
         session.sql("DROP TABLE other")
 
 
+@pytest.mark.full
 @JVM_SOURCE
 def test_credentials_of_a_catalog_are_not_shown_in_a_plan(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
