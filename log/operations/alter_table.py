@@ -38,12 +38,12 @@ from tidelog.log.system import System
 
 _DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 _COMPUTED = ("delta.generationExpression", "delta.identity.")
-FIRST = ""
+AT_START = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column that can be null; `after` is FIRST, or the name of the column before it, or None for the end."""
+    """A new column that can be null; `after` is AT_START, or the name of the column before it, or None for the end."""
 
     field: pa.Field
     after: str | None = None
@@ -90,7 +90,7 @@ class SetType:
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """Another place among the columns: FIRST, or the name of the column before it."""
+    """Another place among the columns: AT_START, or the name of the column before it."""
 
     column: tuple[str, ...]
     after: str
@@ -112,7 +112,7 @@ class DropConstraint:
     exists: bool = True
 
 
-Change = (
+Alteration = (
     AddColumn
     | SetDescription
     | SetComment
@@ -126,7 +126,7 @@ Change = (
 
 
 def stage_alter(
-    head: Head, path: str, system: System, changes: Sequence[Change], violates: Callable[[str], bool]
+    head: Head, path: str, system: System, changes: Sequence[Alteration], violates: Callable[[str], bool]
 ) -> Staged | None:
     """Stage the changes, in their order. None if they change nothing.
 
@@ -176,7 +176,7 @@ class _Altered:
         self.operation = "CHANGE COLUMN"
         self._head, self._path, self._system = head, path, system
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: Alteration) -> None:
         """Make one change."""
         match change:
             case AddColumn():
@@ -259,7 +259,7 @@ class _Altered:
     def _moved(self, fields: list[Field], name: str, after: str) -> list[Field]:
         moved = fields[self._place(fields, name)]
         rest = [field for field in fields if field is not moved]
-        place = 0 if after == FIRST else self._place(rest, after) + 1
+        place = 0 if after == AT_START else self._place(rest, after) + 1
         return [*rest[:place], moved, *rest[place:]]
 
     def _set_nullable(self, column: tuple[str, ...], *, nullable: bool) -> None:

@@ -6,6 +6,8 @@
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
+| `stream_sinks` | the sinks of `writeStream.format("tidelog")` and `toTable` (`Streams.java`) |
+| `sink_options` | their options |
 | `sql_columns` | the columns of its tables, from Spark's form; partitions and clusters |
 | `sql_namespaces` | its schemas (`Namespaces.java`) |
 | `sql_alterations` | its ALTER TABLE and COMMENT ON (`TableChanges.java`) |

@@ -456,7 +456,7 @@ def is_own_table(spark: SparkSession, text: str | None) -> bool:
     return True
 
 
-ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
+OF_PROCEDURES: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "procedures": lambda _, __: "\n".join(PROCEDURES),
     "procedure": _procedure,
     "parameters": _parameters,

@@ -33,9 +33,9 @@ from tidelog.streaming.datasource.row_changes import Done
 from tidelog.streaming.datasource.spark_expressions import each
 from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_columns
 from tidelog.streaming.executors.changed_rows import (
-    INSERTS,
-    UPDATES,
-    Changes,
+    INSERTED,
+    UPDATED,
+    RowQuery,
     RowColumns,
     stage_changes,
 )
@@ -49,10 +49,10 @@ _COUNTS = {"UPDATE": "numUpdatedRows", "DELETE": "numDeletedRows"}
 _MERGED = ("Inserted", "Updated", "Deleted")
 
 
-def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
+def run_rewritten(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
     """Run the statement of a plan on the table of the request's options. Returns an error of Spark's own, or None."""
     try:
-        row_changes.recorded(spark, lambda: _changed(spark, request, plan))
+        row_changes.with_outcome(spark, lambda: _changed(spark, request, plan))
     except PySparkException as error:
         origin = getattr(error, "_origin", None)
         if origin is None:
@@ -139,14 +139,14 @@ class _Statement:
                 changes = self._changes(attempt.columns)
                 staged = stage_changes(rows, transaction.state, transaction.writer, changes)
         # A row that is there keeps one from being inserted, and a query within the statement can read any row.
-        sees_deletes = INSERTS in changes.operations or reads.other_scans > 0
+        sees_deletes = INSERTED in changes.operations or reads.other_scans > 0
         return replace(staged, reads=attempt.read(), sees_deletes=sees_deletes, **self._described(staged))
 
-    def _changes(self, columns: RowColumns) -> Changes:
+    def _changes(self, columns: RowColumns) -> RowQuery:
         if not self._operations:
-            return Changes(frozenset({INSERTS}), frozenset(), 0, None)
-        updated = frozenset(self._operations.get(UPDATES, ()))
-        return Changes(frozenset(self._operations), updated, 1, columns)
+            return RowQuery(frozenset({INSERTED}), frozenset(), 0, None)
+        updated = frozenset(self._operations.get(UPDATED, ()))
+        return RowQuery(frozenset(self._operations), updated, 1, columns)
 
     def _described(self, staged: Staged) -> dict[str, Any]:
         """What the commit says of the statement, with the names of delta-spark."""

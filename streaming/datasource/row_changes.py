@@ -90,7 +90,7 @@ def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
             return _merge(lambda: way(table))
         return (_update if node_kind(plan) == "UpdateTable" else _delete)(spark, table, plan)
 
-    recorded(spark, run)
+    with_outcome(spark, run)
 
 
 def translated(spark: SparkSession, table: Table, plan: Any) -> Done:
@@ -105,7 +105,7 @@ def translated(spark: SparkSession, table: Table, plan: Any) -> Done:
     return _delete(spark, table, plan)
 
 
-def recorded(spark: SparkSession, run: Callable[[], Done]) -> None:
+def with_outcome(spark: SparkSession, run: Callable[[], Done]) -> None:
     """Run a statement, and keep its outcome for a caller of Spark who wants it. Raises the errors of `run`."""
     try:
         found: Done | TidelogError = run()

@@ -20,7 +20,7 @@ from tidelog.log.format.properties import CLUSTER_BY
 from tidelog.log.operations.alter_table import (
     AddColumn,
     AddConstraint,
-    Change,
+    Alteration,
     DropConstraint,
     MoveColumn,
     SetComment,
@@ -43,7 +43,7 @@ def alter(spark: SparkSession, request: Request) -> None:
     Raises ConfigurationError for what is not supported, and the errors of `stage_alter`.
     """
     path, storage_options = place(request)
-    changes: list[Change] = []
+    changes: list[Alteration] = []
     properties: dict[str, str | None] = {}
     for given in request["changes"]:
         if given["kind"] in {"SetProperty", "RemoveProperty", "ClusterBy"}:
@@ -65,7 +65,7 @@ def _violates(spark: SparkSession, table: Table, transaction: Transaction, condi
     return not rows.where(~is_true).isEmpty()
 
 
-def _property(given: Mapping[str, Any], properties: dict[str, str | None], changes: list[Change]) -> None:
+def _property(given: Mapping[str, Any], properties: dict[str, str | None], changes: list[Alteration]) -> None:
     if given["kind"] == "ClusterBy":
         names = [".".join(parts) for parts in given["columns"]]
         properties[CLUSTER_BY] = ", ".join(names) or None
@@ -79,7 +79,7 @@ def _property(given: Mapping[str, Any], properties: dict[str, str | None], chang
         properties[name] = value
 
 
-def _added(given: Mapping[str, Any]) -> Change:
+def _added(given: Mapping[str, Any]) -> Alteration:
     if len(given["names"]) != 1 or given["default"]:
         refuse_change("AddColumn")
     (name,) = given["names"]
@@ -89,13 +89,13 @@ def _added(given: Mapping[str, Any]) -> Change:
     return AddColumn(column, given["after"])
 
 
-def _typed(given: Mapping[str, Any]) -> Change:
+def _typed(given: Mapping[str, Any]) -> Alteration:
     field = {"name": given["names"][-1], "type": json.loads(given["type"]), "nullable": True, "metadata": {}}
     (column,) = arrow_columns(StructType([StructField.fromJson(field)]))
     return SetType(tuple(given["names"]), column.type)
 
 
-def _constraint(given: Mapping[str, Any]) -> Change:
+def _constraint(given: Mapping[str, Any]) -> Alteration:
     if given["constraint"] != "Check":
         raise ConfigurationError(
             f"a constraint of the kind {given['constraint']} is not supported",
@@ -108,7 +108,7 @@ def _unknown(given: Mapping[str, Any]) -> NoReturn:
     refuse_change(given["kind"])
 
 
-_CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Change]] = {
+_CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Alteration]] = {
     "AddColumn": _added,
     "AddConstraint": _constraint,
     "DropConstraint": lambda given: DropConstraint(given["name"], exists=given["exists"]),

@@ -116,7 +116,7 @@ def _drop(request: Request, _: Any) -> bool:
     return True
 
 
-ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
+OF_NAMESPACES: Mapping[str, Callable[[Request, Any], Any]] = {
     "namespaces": _namespaces,
     "namespaceExists": lambda request, _: _is_there(request),
     "namespace": _namespace,

@@ -27,7 +27,6 @@ from tidelog.streaming.executors.session import require_apart
 if TYPE_CHECKING:
     from tidelog.streaming.sink.sink import Sink
 
-Request = Mapping[str, Any]
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 # Spark does not say when a query has ended. A sink that was let go of is made again.
@@ -36,7 +35,7 @@ _sinks: OrderedDict[str, Sink] = OrderedDict()
 _lock = Lock()
 
 
-def start(spark: SparkSession, request: Request) -> Any:
+def start(spark: SparkSession, request: Mapping[str, Any]) -> Any:
     """The sink of a query that starts, as an object of the JVM.
 
     Raises the errors of `parse_sink` and of Sink, and ConfigurationError for a checkpoint that is missing or in the
@@ -66,7 +65,7 @@ def start(spark: SparkSession, request: Request) -> Any:
     return streams.Batches(json.dumps({"key": key, "options": given, "partitions": request["partitions"]}), repr(sink))
 
 
-def write(spark: SparkSession, request: Request, java: Any) -> str:
+def write_batch(spark: SparkSession, request: Mapping[str, Any], java: Any) -> str:
     """Commit a micro-batch. Returns what the query's progress shows of it."""
     kept = json.loads(request["sink"])
     with _lock:

@@ -54,7 +54,7 @@ from tidelog.streaming.executors.tasks import (
 )
 
 # The operations of Spark's rows.
-DELETES, UPDATES, INSERTS = 1, 2, 3
+DELETED, UPDATED, INSERTED = 1, 2, 3
 _READERS = 8
 
 
@@ -110,7 +110,7 @@ class RowColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RowQuery:
     """What a query does: its operations, the columns that its updates set, and where its columns are.
 
     `first` is the place of the first value of a new row; the values of the table's columns follow each other. Without
@@ -143,7 +143,7 @@ class ChangedPart:
 class _Task:
     """What each task does with its rows. Picklable."""
 
-    def __init__(self, head: Head, rules: RowRules, changes: Changes, *, feed: bool) -> None:
+    def __init__(self, head: Head, rules: RowRules, changes: RowQuery, *, feed: bool) -> None:
         self._head = head
         self._rules = rules
         self._changes = changes
@@ -158,16 +158,16 @@ class _Task:
 
     def _part(self, rows: pa.Table) -> ChangedPart:
         changes, schema = self._changes, self._rules.schema
-        has_values = changes.operations & {UPDATES, INSERTS}
+        has_values = changes.operations & {UPDATED, INSERTED}
         last = changes.first + len(schema) if has_values else changes.first
         values = pa.table(rows.columns[changes.first : last], names=schema.names) if has_values else None
         if changes.columns is None:
             return self._written(None, values)
         kinds = rows.columns[0].to_numpy()
         of_row = pa.table(rows.columns[last:], names=rows.column_names[last:])
-        deleted, updated = (_where(of_row, kinds == kind) for kind in (DELETES, UPDATES))
-        images = None if values is None else _where(values, kinds == UPDATES)
-        inserted = None if values is None else _where(values, kinds == INSERTS)
+        deleted, updated = (_where(of_row, kinds == kind) for kind in (DELETED, UPDATED))
+        images = None if values is None else _where(values, kinds == UPDATED)
+        inserted = None if values is None else _where(values, kinds == INSERTED)
         part = self._written(images, inserted, updated)
         matcher = RowMatcher(state_of(self._head, self._rules.writer), self._rules.writer)
         if matcher.burial is not None and changes.columns.buried is not None:
@@ -293,15 +293,15 @@ def _rows_at(writer: DataWriter, add: AddFile, positions: BitMap64) -> pa.Table:
 # --- the statement ----------------------------------------------------------------------------------------------------
 
 
-def stage_changes(rows: DataFrame, state: LogState, writer: DataWriter, changes: Changes) -> Staged:
+def stage_changes(rows: DataFrame, state: LogState, writer: DataWriter, changes: RowQuery) -> Staged:
     """Stage what a query says. What it has read is for the caller to add.
 
     Raises the errors of rules and of rows that do not fit, and WriteVerificationError if two rows of the query change
     the same row of the table. Then the files are deleted.
     """
     head, matcher = without_progress(state.head), RowMatcher(state_of(state.head, writer), writer)
-    has_rewrites = not matcher.vectors and bool(changes.operations & {DELETES, UPDATES})
-    feed = matcher.feed and (UPDATES in changes.operations or has_rewrites)
+    has_rewrites = not matcher.vectors and bool(changes.operations & {DELETED, UPDATED})
+    feed = matcher.feed and (UPDATED in changes.operations or has_rewrites)
     task = _Task(head, RowRules.of(writer), changes, feed=feed)
     parts = run_on_rows(rows, task, partial(_undo, writer))
     try:

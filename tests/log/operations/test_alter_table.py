@@ -21,10 +21,10 @@ from tidelog.log.errors import (
     UnsupportedFeatureError,
 )
 from tidelog.log.operations.alter_table import (
-    FIRST,
+    AT_START,
     AddColumn,
     AddConstraint,
-    Change,
+    Alteration,
     DropConstraint,
     MoveColumn,
     SetComment,
@@ -48,19 +48,19 @@ def never(_: str) -> bool:
     return False
 
 
-def alter(table: Table, *changes: Change, violates: Callable[[str], bool] = never) -> Committed:
+def alter(table: Table, *changes: Alteration, violates: Callable[[str], bool] = never) -> Committed:
     return table.statement(lambda transaction: transaction.alter(changes, violates))
 
 
 def test_places_of_columns(table: Table) -> None:
     before = table.version
-    alter(table, AddColumn(pa.field("new", pa.int64()), FIRST), AddColumn(pa.field("more", pa.int64()), "ID"))
+    alter(table, AddColumn(pa.field("new", pa.int64()), AT_START), AddColumn(pa.field("more", pa.int64()), "ID"))
     assert table.schema.names == ["new", "id", "more", "s", "st", "x"]
-    alter(table, MoveColumn(("x",), FIRST), MoveColumn(("st", "a"), "b"))
+    alter(table, MoveColumn(("x",), AT_START), MoveColumn(("st", "a"), "b"))
     assert table.schema.names == ["x", "new", "id", "more", "s", "st"]
     assert [field.name for field in table.schema.field("st").type] == ["b", "a"]
     assert table.version == before + 2
-    alter(table, MoveColumn(("x",), FIRST))
+    alter(table, MoveColumn(("x",), AT_START))
     assert table.version == before + 2
     table.insert([{"id": 1, "st": {"a": 2, "b": "y"}}])
     assert table.scan().to_arrow().to_pylist()[0]["st"] == {"b": "y", "a": 2}
@@ -176,14 +176,14 @@ def test_a_constraint(table: Table) -> None:
         (AddColumn(pa.field("y", pa.int64()), "nothing"), ConfigurationError, "there is no column 'nothing'"),
     ],
 )
-def test_what_the_log_cannot_have(table: Table, change: Change, error: type[Exception], message: str) -> None:
+def test_what_the_log_cannot_have(table: Table, change: Alteration, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         alter(table, change)
     assert table.refresh().version == 0
 
 
 @pytest.mark.parametrize("change", [AddConstraint("c", "id > 0"), SetDefault(("s",), "'x'")])
-def test_an_old_protocol_is_not_raised(tmp_path: Path, change: Change) -> None:
+def test_an_old_protocol_is_not_raised(tmp_path: Path, change: Alteration) -> None:
     off = {"delta.enableDeletionVectors": "false", "delta.enableInCommitTimestamps": "false"}
     table = Table.create(str(tmp_path / "table"), SCHEMA, properties=off)
     with pytest.raises(UnsupportedFeatureError, match=r"set the table property 'delta\.feature\.\w+' to 'supported'"):
@@ -198,7 +198,7 @@ def test_a_type_that_a_rule_reads_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [[AddConstraint("c", "id > 0")], [SetNullable(("id",), nullable=False)]])
-def test_rows_that_arrive_meanwhile_are_looked_at(table: Table, changes: Sequence[Change]) -> None:
+def test_rows_that_arrive_meanwhile_are_looked_at(table: Table, changes: Sequence[Alteration]) -> None:
     """A condition that was looked up in an older version says nothing about them."""
     transaction = table.begin()
     transaction.alter(changes, never)
@@ -239,10 +239,10 @@ def test_any_changes_one_after_the_other(table: Table, steps: int) -> None:
         version = table.version
         kind = chance.choice(["add", "move", "comment", "null"])
         others = [each for each in model if each[0] != name]
-        after = chance.choice([FIRST, *(each[0] for each in others)])
-        where = 0 if after == FIRST else 1 + [each[0] for each in others].index(after)
+        after = chance.choice([AT_START, *(each[0] for each in others)])
+        where = 0 if after == AT_START else 1 + [each[0] for each in others].index(after)
         if kind == "add":
-            where = 0 if after == FIRST else 1 + [each[0] for each in model].index(after)
+            where = 0 if after == AT_START else 1 + [each[0] for each in model].index(after)
             model.insert(where, (f"c{step}", None))
             alter(table, AddColumn(pa.field(f"c{step}", pa.int64()), after))
         elif kind == "move":
