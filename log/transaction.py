@@ -259,7 +259,7 @@ class Transaction:
         )
         return self._keep(staged, ())
 
-    def alter(self, changes: Sequence[alter_table.Change], violates: Callable[[str], bool]) -> Transaction:
+    def alter(self, changes: Sequence[alter_table.Alteration], violates: Callable[[str], bool]) -> Transaction:
         """Stage changes of the metadata. Arguments and errors as for `stage_alter`."""
         self._require_unstaged()
         head, path, system = self._state.head, self._store.url, self._system

@@ -35,8 +35,8 @@ from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_colu
 from tidelog.streaming.executors.changed_rows import (
     INSERTED,
     UPDATED,
-    RowQuery,
     RowColumns,
+    RowQuery,
     stage_changes,
 )
 from tidelog.streaming.executors.session import prepare_session

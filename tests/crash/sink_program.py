@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -78,9 +78,9 @@ def with_options(writer: DataStreamWriter, scenario: Scenario, base: Path) -> Da
 
 def stop_at_the_point(barrier: CrashBarrier, scenarios: Sequence[Scenario], killed_batch: int) -> None:
     """Let the sinks of queries without batch functions have the points that `BatchFunction` has."""
-    write = stream_sinks.write
+    write = stream_sinks.write_batch
 
-    def stopped(spark: SparkSession, request: stream_sinks.Request, java: Any) -> str:
+    def stopped(spark: SparkSession, request: Mapping[str, Any], java: Any) -> str:
         path = Path(json.loads(request["sink"])["options"]["path"])
         (scenario,) = (one for one in scenarios if one.name.replace(" ", "-") == path.name)
         barrier.arm(scenario if request["batch"] == killed_batch else None)
@@ -88,7 +88,7 @@ def stop_at_the_point(barrier: CrashBarrier, scenarios: Sequence[Scenario], kill
         barrier.pass_by(AFTER_SINK)
         return shown
 
-    setattr(stream_sinks, "write", stopped)  # noqa: B010 - mypy takes the assignment for another signature
+    setattr(stream_sinks, "write_batch", stopped)  # noqa: B010 - mypy takes the assignment for another signature
 
 
 def main(way: str, group: str, base: str, killed_batch: str, point: str) -> None:

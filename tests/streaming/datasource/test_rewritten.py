@@ -24,6 +24,7 @@ from tidelog.log.errors import ConflictError
 from tidelog.log.storage import open_store
 from tidelog.streaming import changes, sql
 from tidelog.streaming.datasource import rewritten, row_changes
+from tidelog.streaming.executors import changed_rows
 from tidelog.streaming.executors.spark_table import SparkTable
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
@@ -74,10 +75,10 @@ def feed(spark: SparkSession, table: Table) -> Counter[str]:
 def test_what_has_no_translation_is_computed_by_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     table = made(tmp_path / "table", **KINDS[kind])
     name, has_feed = f"tidelog.`{table.path}`", "feed" in kind
-    expected = {n: (float(n), "x") for n in range(20)}
+    expected: dict[int, tuple[Any, ...]] = {n: (float(n), "x") for n in range(20)}
 
     done = sql(spark, f"UPDATE {name} SET v = plus_one(id), s.b = trim(' y ') WHERE id IN (SELECT id FROM other)")
-    assert done.first()["num_affected_rows"] == 3
+    assert done.collect()[0]["num_affected_rows"] == 3
     expected |= {n: (n + 1.0, "y") for n in (5, 10, 15)}
     assert read(spark, table) == expected
     assert not has_feed or feed(spark, table) == {"update_preimage": 3, "update_postimage": 3}
@@ -145,7 +146,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
 
     def race(winner: Callable[[], object], *, always: bool = False) -> list[object]:
         done: list[object] = []
-        stage = rewritten.stage_changes
+        stage = changed_rows.stage_changes
 
         def racing(*arguments: Any) -> Any:
             staged = stage(*arguments)
@@ -348,7 +349,10 @@ def test_a_column_that_is_added_meanwhile(spark: SparkSession, tmp_path: Path, m
 
 def a_merge(draw: random.Random) -> str:
     """Clauses that a translation knows, over a source that can have a key twice, and none."""
-    condition = lambda side: draw.choice(["", f" AND {side}.v > 3", f" AND {side}.id % 2 = 0"])  # noqa: E731
+
+    def condition(side: str) -> str:
+        return draw.choice(["", f" AND {side}.v > 3", f" AND {side}.id % 2 = 0"])
+
     clauses = []
     if draw.random() < 0.4:
         clauses.append(f"WHEN MATCHED AND s.v {draw.choice('<>')} 4 THEN DELETE")
@@ -413,9 +417,17 @@ def test_an_upsert_of_a_large_table_changes_each_row_of_a_key(
 ) -> None:
     monkeypatch.setattr(row_changes, "_MOST_BYTES", 0)
     ways: list[str] = []
-    upsert, stage = SparkTable.upsert_once, rewritten.stage_changes
-    monkeypatch.setattr(SparkTable, "upsert_once", lambda *given: (ways.append("upsert"), upsert(*given))[1])
-    monkeypatch.setattr(rewritten, "stage_changes", lambda *given: (ways.append("rows"), stage(*given))[1])
+    upsert, stage = SparkTable.upsert_once, changed_rows.stage_changes
+
+    def by(way: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            ways.append(way)
+            return run(*given)
+
+        return noted
+
+    monkeypatch.setattr(SparkTable, "upsert_once", by("upsert", upsert))
+    monkeypatch.setattr(rewritten, "stage_changes", by("rows", stage))
     table = Table.create(str(tmp_path / "table"), pa.schema([("id", pa.int64()), ("v", pa.int64())]))
     table.insert([{"id": n, "v": 0} for n in (1, 1, 2, 3)])
     merge = (

@@ -218,7 +218,7 @@ def test_values_are_computed_for_rows_that_a_clause_takes(
     merge = f"MERGE INTO {target} t USING {source} ON t.n = s.n WHEN {clauses}"
     if target != "named":
         spark.sql(merge)
-        found = dict(rows(spark, f"SELECT n, part FROM {target}"))
+        found = {row["n"]: row["part"] for row in spark.sql(f"SELECT n, part FROM {target}").collect()}
         assert found == {0: "a", 2: "2.0", 3: "b", **expected}
         return
     # A name of Spark's own catalog has them computed for each row of the source.

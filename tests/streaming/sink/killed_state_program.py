@@ -199,7 +199,7 @@ class Dying:
                 raise AssertionError(f"the query has ended before its last batch: {query.lastProgress}")
 
 
-_write = stream_sinks.write
+_write = stream_sinks.write_batch
 
 
 def die(java: int) -> None:
@@ -232,7 +232,7 @@ def main(folder: str, provider: str, die_after: int, names: list[str]) -> None:
         if die_after:
             dying = Dying(_write if isinstance(target, dict) else target, die_after)
             if isinstance(target, dict):
-                setattr(stream_sinks, "write", dying)  # noqa: B010 - mypy takes the assignment for another signature
+                setattr(stream_sinks, "write_batch", dying)  # noqa: B010 - mypy takes the assignment for another signature
             else:
                 target = dying
             dying.wait(started(spark, base / "input", query, mode, target, checkpoint))
