@@ -5,7 +5,6 @@ A sample of the first rows decides, for each column by itself (`Layout.of`).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -70,11 +69,6 @@ _SAMPLED_ROWS = 2**16
 # Integers as their steps, packed in blocks and in parts of these (Parquet, "Delta Encoding"). Spark reads it since 3.3.
 STEPS = "DELTA_BINARY_PACKED"
 _STEPS_BLOCK, _STEPS_PART = 128, 32
-# Rows beside text with codes that are written at once, and the bits that they have in a column: 131,072 of 64 bits.
-_MOST_ROWS = 2**20
-_BATCH_BITS = 2**23
-# Newer releases of Arrow have it.
-_HAS_PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
 # Bits per value beside the packed ones: of each block the least step, and of each part the width.
 _STEPS_OVERHEAD = 1.0
 
@@ -163,7 +157,6 @@ def with_steps(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layou
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
     """A writer of parquet that engines of today read; Spark since 3.3."""
-    rows_at_once = _rows_at_once(schema)
     compression = dict.fromkeys(parquet_columns(schema), layout.compression)
     options: dict[str, Any] = {
         "compression": {**compression, **dict.fromkeys(layout.uncompressed, "none")},
@@ -175,30 +168,8 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "write_statistics": [*_bounded_columns(schema)],
         "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
         "column_encoding": dict(layout.encodings) or None,
-        **rows_at_once,
     }
     return pq.ParquetWriter(file, schema, **options)
-
-
-def _rows_at_once(schema: pa.Schema) -> dict[str, int]:
-    """How many rows Arrow writes at once, if that is not for Arrow to say.
-
-    Arrow compares the whole dictionary of text with codes with the one before for each 1,024 rows and each page, which
-    takes longer than to write the codes. A page has such a batch of rows at least, so a column of unknown width beside
-    the codes leaves both to Arrow.
-    """
-    widest_bits, has_codes = 1, False
-    for kind in schema.types:
-        if pt.is_dictionary(kind):
-            has_codes = True
-        elif pt.is_primitive(kind):
-            widest_bits = max(widest_bits, kind.bit_width)
-        else:
-            return {}
-    if not has_codes:
-        return {}
-    rows = min(_MOST_ROWS, _BATCH_BITS // widest_bits)
-    return {"write_batch_size": rows} | ({"max_rows_per_page": rows} if _HAS_PAGE_ROWS else {})
 
 
 @lru_cache

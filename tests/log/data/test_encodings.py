@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidelog.log import Table
-from tidelog.log.data.layout import STEPS, Layout, parquet_writer, sampled_encodings, sampled_uncompressed
+from tidelog.log.data.layout import STEPS, sampled_encodings, sampled_uncompressed
 
 ROWS = 2**19
 _NUMBERS = np.arange(ROWS)
@@ -126,26 +124,3 @@ def test_a_column_named_like_a_field_of_a_struct(tmp_path: Any) -> None:
     table = Table.create(tmp_path / "table", rows.schema)
     table.insert(rows)
     assert table.scan().to_arrow().equals(rows)
-
-
-@pytest.mark.parametrize(
-    ("beside", "rows"),
-    [
-        (pa.int64(), 2**17),
-        (pa.int8(), 2**20),
-        (pa.string(), None),
-        (pa.list_(pa.int64()), None),
-        (pa.decimal128(9), None),
-    ],
-    ids=str,
-)
-def test_rows_with_codes_are_written_at_once_unless_a_page_could_become_large(
-    beside: pa.DataType, rows: int | None
-) -> None:
-    schema = pa.schema([("code", pa.dictionary(pa.int32(), pa.string())), ("beside", beside)])
-    with mock.patch.object(pq, "ParquetWriter") as writer:
-        parquet_writer(io.BytesIO(), schema, Layout())
-        parquet_writer(io.BytesIO(), pa.schema([("beside", beside)]), Layout())
-    of_codes, plain = writer.call_args_list
-    assert of_codes.kwargs.get("write_batch_size") == rows
-    assert "write_batch_size" not in plain.kwargs
