@@ -1,23 +1,19 @@
 """`format("tidelog")` as a class of the JVM, and the planner in this process that answers it.
 
-`DefaultSource.java` is compiled on the driver and put where Spark's threads look for classes. Spark then finds it by
-the format's name, and it asks this module for everything, through the callback server that `foreachBatch` uses. A
-session of Spark Connect has no JVM here, and keeps the Python source (`source.py`).
+`DefaultSource.java` is compiled on the driver and put where Spark's threads look for classes (`jvm_classes.py`). Spark
+then finds it by the format's name, and it asks this module for everything, through the callback server that
+`foreachBatch` uses. A session of Spark Connect has no JVM here, and keeps the Python source (`source.py`).
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import resources
-from pathlib import Path
 from threading import Timer
 from types import FrameType
 from typing import Any
@@ -47,6 +43,7 @@ from tidelog.streaming.datasource import (
     stream_sinks,
 )
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
+from tidelog.streaming.datasource.jvm_classes import JvmClasses, classes_of
 from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
@@ -99,13 +96,13 @@ def install(spark: SparkSession) -> bool:
     """Make the class known to Spark, in all its sessions. False if this Spark, or this session, cannot have it."""
     if is_connect(spark) or not _are_threads_pinned(spark):
         return False
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    classes = classes_of(spark)
     try:
-        source = _loaded(jvm, _CLASS)
+        source = classes.load(_CLASS)
         # Spark looks for a class by the format's name as it is written.
         for name in _OTHER_NAMES:
             text = f"package {name}; public class DefaultSource extends tidelog.DefaultSource {{}}"
-            _loaded(jvm, f"{name}.DefaultSource", text)
+            classes.load(f"{name}.DefaultSource", text)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
@@ -115,45 +112,48 @@ def install(spark: SparkSession) -> bool:
         )
         return False
     try:
-        _install_catalog(spark, jvm)
+        _install_catalog(spark, classes)
     except (Py4JError, TypeError) as error:
         _LOGGER.warning("this Spark cannot have the SQL catalog of tidelog: %s", _first_line(error))
+    classes.keep()
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
 
 
-def _install_catalog(spark: SparkSession, jvm: Any) -> None:
+def _install_catalog(spark: SparkSession, classes: JvmClasses) -> None:
     """Give the session the catalog `tidelog`, and the statements that change its tables."""
-    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's only way to the JVM
-    _loaded(jvm, _NAMESPACES)
-    _loaded(jvm, _NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+    java: Any = spark._jsparkSession  # noqa: SLF001 - as above
+    classes.load(_NAMESPACES)
+    classes.load(_NEWER_CATALOG, None if spark_versions.CATALOGS_HAVE_CONSTRAINTS else _OLDER_CATALOG)
     for name in (_PARTITIONED, _PROCEDURES, _TABLE_CHANGES, _ROW_OPERATION, _STREAMS, _CATALOG):
-        _loaded(jvm, name)
-    catalog = _CHANGES_CATALOG if _install_changes(spark, jvm) else _CATALOG
-    _loaded(jvm, _SESSION_CATALOG)
+        classes.load(name)
+    catalog = _CHANGES_CATALOG if _install_changes(spark, classes) else _CATALOG
+    classes.load(_SESSION_CATALOG)
     if spark.conf.get(_CATALOG_SETTING, None) is None:
         spark.conf.set(_CATALOG_SETTING, catalog)
     for name in (_BY_NAME, _NAME_COLUMNS, _REWRITTEN, _ROW_CHANGES, _LATER_SESSIONS):
-        _loaded(jvm, name)
+        classes.load(name)
     jvm.tidelog.RowChanges.install(java)
     # Sessions that are made from now on, as those of Spark Connect, have both as well.
     jvm.tidelog.LaterSessions.install(java)
     java.sharedState().conf().setIfMissing(_CATALOG_SETTING, catalog)
 
 
-def _install_changes(spark: SparkSession, jvm: Any) -> bool:
+def _install_changes(spark: SparkSession, classes: JvmClasses) -> bool:
     """Whether this Spark can ask a catalog for changes. If so, make the catalog that has them known."""
     if spark_versions.CATALOGS_HAVE_CHANGES:
         try:
-            _loaded(jvm, _CHANGES_CATALOG)
-            _loaded(jvm, _SESSION_CHANGES)
+            classes.load(_CHANGES_CATALOG)
+            classes.load(_SESSION_CHANGES)
+            jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
             jvm.tidelog.ChangesCatalog.install(spark._jsparkSession)  # noqa: SLF001 - as above
         except (Py4JError, TypeError) as error:
             _LOGGER.warning("this Spark cannot have CHANGES of tables of tidelog: %s", _first_line(error))
         else:
             return True
-    _loaded(jvm, _SESSION_CHANGES, _NO_SESSION_CHANGES)
+    classes.load(_SESSION_CHANGES, _NO_SESSION_CHANGES)
     return False
 
 
@@ -161,7 +161,9 @@ def name_functions(spark: SparkSession, functions: Iterable[str]) -> None:
     """Let table functions of the session take the name of a table, and add Delta's `table_changes`."""
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     try:
-        _loaded(jvm, _NAMED_FUNCTIONS)
+        classes = classes_of(spark)
+        classes.load(_NAMED_FUNCTIONS)
+        classes.keep()
         for name in functions:
             jvm.tidelog.NamedFunctions.install(spark._jsparkSession, name)  # noqa: SLF001 - as above
         jvm.tidelog.NamedFunctions.addTableChanges(spark._jsparkSession)  # noqa: SLF001 - as above
@@ -210,40 +212,6 @@ def _first_line(error: Exception) -> str:
 def _are_threads_pinned(spark: SparkSession) -> bool:
     """Whether a call from the JVM, and the calls that answer it, run in one thread there, as is PySpark's default."""
     return isinstance(spark.sparkContext._gateway, ClientServer)  # noqa: SLF001 - PySpark has no public way
-
-
-def _context_loader(jvm: Any) -> Any:
-    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
-
-
-def _loaded(jvm: Any, name: str, text: str | None = None) -> Any:
-    """A class, compiled unless this JVM has it, from a text or from the file of its name.
-
-    `spark-submit`, which starts PySpark's JVM, gives all threads one loader of classes that takes further places.
-    """
-    loader = _context_loader(jvm)
-    try:
-        return loader.loadClass(name)
-    except Py4JError:
-        pass
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    source = resources.files(__package__).joinpath(f"{name.rpartition('.')[2]}.java")
-    compiler.cook(source.read_text(encoding="utf-8") if text is None else text)
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-"))
-    try:
-        made = dict(compiler.getBytecodes())
-        for each, content in made.items():
-            place = folder / f"{each.replace('.', '/')}.class"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(bytes(content))
-        loader.addURL(jvm.java.io.File(str(folder)).toURI().toURL())
-        # All of them now: the folder is removed.
-        for each in made:
-            loader.loadClass(each)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return loader.loadClass(name)
 
 
 class _Planner:

@@ -20,7 +20,8 @@ def register(spark: SparkSession) -> None:
     In a classic session it is a class of the JVM, known to all sessions of this process, and rows do not pass through
     Python. Sessions that are made later also have the SQL catalog `tidelog`, but not the table functions; if this
     process is a server of Spark Connect, so have the sessions of its clients. It adds to
-    `spark.sql.redaction.options.regex`, so that plans hide storage options.
+    `spark.sql.redaction.options.regex`, so that plans hide storage options. The class and its neighbours are compiled
+    in the first process, which takes seconds, and kept in `$XDG_CACHE_HOME/tidelog/classes` (`~/.cache` without it).
 
     On Spark Connect, with `PYSPARK_PIN_THREAD=false`, and where Spark does not take the class (a warning says so), it
     is a Python source; then timestamp options without a time zone are read in the session's zone as it is now. On a

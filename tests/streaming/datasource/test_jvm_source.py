@@ -33,6 +33,7 @@ from tests.streaming.support import (
 from tidelog.log import Table
 from tidelog.streaming import Feed, TidelogDataSource, register, spark_versions
 from tidelog.streaming.datasource import file_partitions, frames, jvm_source
+from tidelog.streaming.datasource.jvm_classes import JvmClasses
 from tidelog.streaming.jvm_reading import jvm_rows
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
@@ -317,7 +318,7 @@ def test_all_sessions_and_threads_know_the_format(spark: SparkSession, table: Ta
     put(table, 1)
     assert read(spark.newSession(), table.path).count() == 1
     jvm: Any = spark._jvm
-    before = jvm_source._loaded(jvm, "tidelog.DefaultSource")
+    before = JvmClasses(jvm).load("tidelog.DefaultSource")
     register(spark)
     assert before.equals(
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass("tidelog.DefaultSource")
@@ -367,7 +368,7 @@ def test_a_spark_that_does_not_take_the_class(
     def not_found(*_: Any) -> Any:
         raise TypeError("'JavaPackage' object is not callable")
 
-    monkeypatch.setattr(jvm_source, "_loaded", not_found)
+    monkeypatch.setattr(JvmClasses, "load", not_found)
     with caplog.at_level(logging.WARNING):
         assert not jvm_source.install(spark)
     assert "its rows pass through Python" in caplog.text
