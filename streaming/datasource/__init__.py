@@ -4,6 +4,7 @@
 |---|---|
 | `register` | `register(spark)` |
 | `jvm_source` | the format in a classic session: a class of the JVM (`DefaultSource.java`), and what answers it |
+| `jvm_classes` | the classes of this folder in the JVM: compiled once, and kept in a cache |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
 | `stream_sinks` | the sinks of `writeStream.format("tidelog")` and `toTable` (`Streams.java`) |
