@@ -47,17 +47,27 @@ public class NamedFunctions {
   }
 
   private static void add(SparkSession session, String function, Function1 builder) {
-    session.sessionState().tableFunctionRegistry().createOrReplaceTempFunction(function, builder, "python_udtf");
+    TableFunctionRegistry registry = session.sessionState().tableFunctionRegistry();
+    FunctionIdentifier before = known(registry, function);
+    if (before != null) {
+      registry.dropFunction(before); // Spark warns of a function that another one replaces
+    }
+    registry.createOrReplaceTempFunction(function, builder, "python_udtf");
   }
 
   /** What makes the plan of a call; null if the session has no such function. */
   private static Function1 builder(SparkSession session, String function) {
     TableFunctionRegistry registry = session.sessionState().tableFunctionRegistry();
-    List known = CollectionConverters.asJava(registry.listFunction());
-    for (int i = 0; i < known.size(); i++) {
-      FunctionIdentifier each = (FunctionIdentifier) known.get(i);
+    FunctionIdentifier found = known(registry, function);
+    return found == null ? null : (Function1) registry.lookupFunctionBuilder(found).get();
+  }
+
+  private static FunctionIdentifier known(TableFunctionRegistry registry, String function) {
+    List all = CollectionConverters.asJava(registry.listFunction());
+    for (int i = 0; i < all.size(); i++) {
+      FunctionIdentifier each = (FunctionIdentifier) all.get(i);
       if (each.funcName().equalsIgnoreCase(function)) {
-        return (Function1) registry.lookupFunctionBuilder(each).get();
+        return each;
       }
     }
     return null;

@@ -38,6 +38,8 @@ _PARTS: Mapping[type, set[str]] = {
     exp.Table: {"this", "db", "catalog", "alias"},
 }
 # How Spark says so: it takes HISTORY and DETAIL for names of tables.
+# That of a server which does not have tidelog.
+_NO_PROCEDURE = "UNRESOLVED_ROUTINE"
 _UNKNOWN = {"PARSE_SYNTAX_ERROR", "TABLE_OR_VIEW_NOT_FOUND"}
 _UPDATE = "UPDATE tidelog.`/path` SET column = value WHERE predicate"
 _MERGE = (
@@ -88,6 +90,8 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     try:
         return _ran(spark, text)
     except PySparkException as error:
+        if call is not None and is_call and is_connect(spark) and error.getCondition() == _NO_PROCEDURE:
+            return run_procedure(spark, call.name, call.values)
         if is_call or error.getCondition() not in _UNKNOWN:
             raise
         if refused is not None:

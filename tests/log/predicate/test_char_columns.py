@@ -15,7 +15,7 @@ from tests.log.rules.support import ruled_table
 from tests.log.support import START_MS, put_foreign
 from tests.randomness import seed
 from tidelog.log import Table, predicate
-from tidelog.log.errors import PredicateError, UnsupportedFeatureError
+from tidelog.log.errors import ConstraintViolationError, PredicateError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.predicate.evaluation import bind
 from tidelog.log.predicate.rows import RowBlock
@@ -100,9 +100,12 @@ def test_the_length_is_bounded() -> None:
         ruled_table(SCHEMA, fields=fields).scan("length(c) > 5")
 
 
-def test_new_rows_are_still_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"its column 'c' has the type char\(5\)"):
-        made(ROWS).insert([{"id": 9, "c": "x"}])
+def test_new_rows_are_padded() -> None:
+    table = made(ROWS)
+    table.insert([{"id": 9, "c": "x", "d": "x    "}])
+    assert table.scan("id = 9", columns=["c", "d"]).to_arrow().to_pylist() == [{"c": "x    ", "d": "x  "}]
+    with pytest.raises(ConstraintViolationError, match=r"too long for char\(5\)"):
+        table.insert([{"id": 10, "c": "abcdefg"}])
 
 
 # --- compared with Spark ----------------------------------------------------------------------------------------------
