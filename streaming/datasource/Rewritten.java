@@ -6,8 +6,12 @@ import java.util.List;
 import java.util.Map;
 
 import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.CheckOverflowInTableInsert;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
@@ -19,6 +23,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.InsertAction;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -34,6 +39,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
 
 /**
  * UPDATE, DELETE and MERGE as Spark's analyzer rewrites them for tables that know row-level operations: a query whose rows
@@ -182,6 +188,63 @@ public class Rewritten {
 
   private static Seq sequence(ArrayList values) {
     return CollectionConverters.asScala(values).toSeq();
+  }
+
+  // --- names of Spark's own catalog
+
+  /**
+   * A statement on a name of Spark's own catalog, or on a view of whole rows, as Spark's analyzer makes it of the table at
+   * the path. The casts that Spark adds where it knows no row-level operations go by the places of fields, and are left out.
+   */
+  static LogicalPlan ofName(SparkSession session, LogicalPlan plan, Catalog.PathTable table) {
+    ArrayList children = new ArrayList(CollectionConverters.asJava(plan.children()));
+    DataSourceV2Relation relation = DataSourceV2Relation.create(table, Option.empty(), Option.empty());
+    Object[] known = array(((LogicalPlan) children.get(0)).output());
+    Object[] columns = array(relation.output());
+    ArrayList output = new ArrayList();
+    for (int i = 0; i < columns.length; i++) {
+      AttributeReference column = (AttributeReference) columns[i];
+      for (int j = 0; j < known.length; j++) {
+        Attribute own = (Attribute) known[j];
+        if (own.name().equals(column.name())) {
+          if (!own.dataType().catalogString().equals(column.dataType().catalogString())) {
+            DefaultSource.refuse("OtherTypes"); // the statement would choose other rows than a query
+          }
+          column = (AttributeReference) column.withExprId(own.exprId());
+        }
+      }
+      output.add(column);
+    }
+    children.set(0, withOutput(relation, sequence(output)));
+    LogicalPlan written = (LogicalPlan) plan.mapExpressions(new WithoutCasts()).withNewChildren(sequence(children));
+    return session.sessionState().executePlan(written, CommandExecutionMode.SKIP()).analyzed();
+  }
+
+  /** The constructor has other parameters in other versions of Spark. */
+  private static Object withOutput(DataSourceV2Relation relation, Seq output) {
+    Object[] parts = new Object[relation.productArity()];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = relation.productElement(i) == relation.output() ? output : relation.productElement(i);
+    }
+    return relation.makeCopy(parts);
+  }
+
+  /** Assignments as they were written. */
+  static class WithoutCasts extends AbstractFunction1 {
+    public Object apply(Object node) {
+      if (node instanceof MergeAction) {
+        return ((Expression) node).mapChildren(this);
+      }
+      if (!(node instanceof Assignment)) {
+        return node;
+      }
+      Expression value = ((Assignment) node).value();
+      while (value instanceof CheckOverflowInTableInsert
+          || (value instanceof Cast && value.getTagValue(Cast$.MODULE$.BY_TABLE_INSERTION()).isDefined())) {
+        value = (Expression) value.children().head();
+      }
+      return new Assignment(((Assignment) node).key(), value);
+    }
   }
 
   // --- the statement itself

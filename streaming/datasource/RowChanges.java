@@ -92,9 +92,10 @@ public class RowChanges extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     ArrayList found = new ArrayList();
     LogicalPlan changed = null;
+    boolean evolves = false;
     LogicalPlan rewritten = Rewritten.target(plan);
     if (rewritten != null) {
-      Map request = DefaultSource.request("rewritten", optionsOf(rewritten));
+      Map request = DefaultSource.request("change", optionsOf(rewritten));
       request.put("evolve", ((Catalog.PathTable) ((DataSourceV2Relation) rewritten).table()).found.get("evolve"));
       Object text = valueOf(plan.origin().sqlText());
       if (RowOperation.evolution() == null && text != null && EVOLVES.matcher((String) text).find()) {
@@ -109,6 +110,7 @@ public class RowChanges extends SparkStrategy {
       changed = ((DeleteFromTable) plan).table();
     } else if (plan instanceof MergeIntoTable) {
       changed = ((MergeIntoTable) plan).targetTable();
+      evolves = ((MergeIntoTable) plan).withSchemaEvolution();
     } else if (plan instanceof OverwritePartitionsDynamic) {
       changed = (LogicalPlan) plan.productElement(0);
     } else if (plan instanceof ShowCreateTable || plan instanceof ShowTableProperties) {
@@ -126,6 +128,9 @@ public class RowChanges extends SparkStrategy {
     Map options = relation == null ? null : optionsOf(relation);
     if (relation != null && options == null && readsOwn(relation)) {
       DefaultSource.refuse("View");
+    }
+    if (options != null && evolves) {
+      DefaultSource.refuse("EvolutionOfName");
     }
     if (options != null) {
       Map request = DefaultSource.request("change", options);
@@ -535,13 +540,11 @@ public class RowChanges extends SparkStrategy {
       }
       if (plan instanceof OverwritePartitionsDynamic) {
         DefaultSource.ask(request, Dataset.ofRows(session, (LogicalPlan) plan.children().head()));
-      } else if (relation != null && Rewritten.target(plan) != null) {
-        Object failed = DefaultSource.ask(request, new Object[] {session, rewritten(session)});
+      } else {
+        Object failed = DefaultSource.ask(request, new Object[] {session, relation == null ? plan : statement(session)});
         if (failed instanceof Throwable) {
           Platform.throwException((Throwable) failed); // as Spark's own tables fail
         }
-      } else {
-        DefaultSource.ask(request, new Object[] {session, isByName() ? ByName.restored(plan, analyzed(session)) : plan});
       }
       if (plan instanceof CreateDataSourceTableCommand) {
         named(session, (CreateDataSourceTableCommand) plan);
@@ -559,21 +562,16 @@ public class RowChanges extends SparkStrategy {
       return sequence(new ArrayList());
     }
 
-    private boolean isByName() {
-      return plan instanceof UpdateTable || plan instanceof MergeIntoTable;
-    }
-
-    /** The plan of the statement before Spark's optimizer. */
-    private LogicalPlan analyzed(SparkSession session) {
+    /** The statement as it was before Spark's optimizer, which knows the scans of one attempt only. */
+    private LogicalPlan statement(SparkSession session) {
       String execution = session.sparkContext().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
       QueryExecution running = execution == null ? null : SQLExecution.getQueryExecution(Long.parseLong(execution));
-      return running == null ? plan : running.analyzed();
-    }
-
-    /** The plan before Spark's optimizer, which knows the scans of one attempt only. */
-    private LogicalPlan rewritten(SparkSession session) {
-      LogicalPlan found = analyzed(session);
-      return Rewritten.target(found) == null ? plan : found;
+      LogicalPlan found = running == null || running.analyzed().getClass() != plan.getClass() ? plan : running.analyzed();
+      if (!(relation instanceof LogicalRelation)) {
+        return found;
+      }
+      Object table = DefaultSource.ask(DefaultSource.request("named", optionsOf(relation)), null);
+      return Rewritten.ofName(session, found, new Catalog.PathTable((String) table));
     }
 
     /** Nothing, as of Spark's own statements. */

@@ -35,7 +35,6 @@ from tidelog.streaming.datasource import (
     frames,
     procedures,
     rewritten,
-    row_changes,
     sql_alterations,
     sql_catalog,
     sql_columns,
@@ -64,7 +63,6 @@ _NO_SESSION_CHANGES = """
     package tidelog;
     abstract class SessionChanges extends org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension {}
 """
-_BY_NAME = "tidelog.ByName"
 _NAME_COLUMNS = "tidelog.NameColumns"
 _ROW_OPERATION = "tidelog.RowOperation"
 _REWRITTEN = "tidelog.Rewritten"
@@ -133,7 +131,7 @@ def _install_catalog(spark: SparkSession, classes: JvmClasses) -> None:
     classes.load(_SESSION_CATALOG)
     if spark.conf.get(_CATALOG_SETTING, None) is None:
         spark.conf.set(_CATALOG_SETTING, catalog)
-    for name in (_BY_NAME, _NAME_COLUMNS, _REWRITTEN, _ROW_CHANGES, _LATER_SESSIONS):
+    for name in (_NAME_COLUMNS, _REWRITTEN, _ROW_CHANGES, _LATER_SESSIONS):
         classes.load(name)
     jvm.tidelog.RowChanges.install(java)
     # Sessions that are made from now on, as those of Spark Connect, have both as well.
@@ -459,8 +457,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "write": _write,
     "overwrite": _overwrite,
     "statements": _statements,
-    "change": lambda request, given: row_changes.change(_session(given[0]), request, given[1]),
-    "rewritten": lambda request, given: rewritten.run_rewritten(_session(given[0]), request, given[1]),
+    "change": lambda request, given: rewritten.run_statement(_session(given[0]), request, given[1]),
     "alterTable": lambda request, given: sql_alterations.alter(_session(given), request),
     "partitions": _partitions,
     "call": lambda request, given: procedures.call(_session(given), request),

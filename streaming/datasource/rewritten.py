@@ -30,7 +30,7 @@ from tidelog.log.presentable import brief
 from tidelog.streaming.datasource import frames, row_changes
 from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.row_changes import Done
-from tidelog.streaming.datasource.spark_expressions import each
+from tidelog.streaming.datasource.spark_expressions import each, node_kind
 from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_columns
 from tidelog.streaming.executors.changed_rows import (
     INSERTED,
@@ -49,7 +49,7 @@ _COUNTS = {"UPDATE": "numUpdatedRows", "DELETE": "numDeletedRows"}
 _MERGED = ("Inserted", "Updated", "Deleted")
 
 
-def run_rewritten(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
+def run_statement(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
     """Run the statement of a plan on the table of the request's options. Returns an error of Spark's own, or None."""
     try:
         row_changes.with_outcome(spark, lambda: _changed(spark, request, plan))
@@ -66,6 +66,8 @@ def _changed(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Done
     prepare_session(spark)
     table = Table.open(path, storage_options=storage_options)
     evolve = request.get("evolve") or ()
+    if node_kind(plan) == "DeleteFromTable":  # Spark does not rewrite it if it takes all rows
+        return row_changes.translated(spark, table, plan)
     done = None if evolve else _translated(spark, table, plan)
     return done or _Statement(spark, table, plan, evolve).run()
 

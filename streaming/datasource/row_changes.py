@@ -6,7 +6,7 @@ what they mean in Spark, or are refused by name. The rows of a MERGE's source ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from tidelog.log import Committed, Table, Transaction
 from tidelog.log.commit.burial import columns_of_rows
 from tidelog.log.data.conform import conform
 from tidelog.log.data.indexed_key import IndexedKey
-from tidelog.log.errors import PredicateError, SchemaMismatchError, TidelogError
+from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.operations.merge_rules import Rule, merge_rules
 from tidelog.log.presentable import brief
 from tidelog.log.system import REAL_SYSTEM
@@ -36,9 +36,7 @@ from tidelog.streaming.datasource.spark_expressions import (
     node_kind,
     type_name,
 )
-from tidelog.streaming.datasource.sql_catalog import changed_place
 from tidelog.streaming.executors.plain_frame import quoted
-from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_table import SparkTable
 
 
@@ -51,7 +49,6 @@ class Done:
 
 
 _Value = TypeVar("_Value")
-_KEYS = "write ON t.key = s.key, with AND between several columns, or use Table.upsert"
 # The states of SQL for values that cannot be computed: "data exceptions".
 _OF_VALUES = "22"
 # What one process does of a MERGE that Spark's tasks could run: rows of a source, bytes of a table in which it looks
@@ -74,34 +71,16 @@ def outcome(key: str) -> Done | TidelogError | None:
     return _outcomes.pop(key, None)
 
 
-def change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> None:
-    """Run the statement of a plan on the table of the request's options.
-
-    Raises PredicateError for what has no translation, and the errors of the methods of `SparkTable`.
-    """
-
-    def run() -> Done:
-        path, storage_options = changed_place(request)
-        prepare_session(spark)
-        table = Table.open(path, storage_options=storage_options)
-        if node_kind(plan) == "MergeIntoTable":
-            merge = _Merge(spark, plan)
-            way = merge.upserted if merge.is_plain() else merge.by_rules
-            return _merge(lambda: way(table))
-        return (_update if node_kind(plan) == "UpdateTable" else _delete)(spark, table, plan)
-
-    with_outcome(spark, run)
-
-
 def translated(spark: SparkSession, table: Table, plan: Any) -> Done:
-    """Run a statement that Spark has rewritten, by its plan before that: each column has its value.
+    """Run a statement by its plan, in which Spark has given each column its value.
 
-    Raises the errors of `change`, and PredicateError for a MERGE that is more work than one process should do.
+    Raises PredicateError for what has no translation, and for a MERGE that is more work than one process should do, and
+    the errors of the methods of `SparkTable`.
     """
     if node_kind(plan) == "MergeIntoTable":
-        return _merge(_chosen(_Merge(spark, plan, is_aligned=True), table))
+        return _merge(_chosen(_Merge(spark, plan), table))
     if node_kind(plan) == "UpdateTable":
-        return _update(spark, table, plan, is_aligned=True)
+        return _update(spark, table, plan)
     return _delete(spark, table, plan)
 
 
@@ -118,7 +97,7 @@ def with_outcome(spark: SparkSession, run: Callable[[], Done]) -> None:
         raise found
 
 
-def _update(spark: SparkSession, table: Table, plan: Any, *, is_aligned: bool = False) -> Done:
+def _update(spark: SparkSession, table: Table, plan: Any) -> Done:
     text = ExpressionText(computed=computed_columns(plan.table()))
 
     def new_value(node: Any, field: Any) -> str | pa.Array:
@@ -129,7 +108,7 @@ def _update(spark: SparkSession, table: Table, plan: Any, *, is_aligned: bool = 
                 raise _unless_nested(node) or error from None
         return _constant(spark, node, table.schema.field(str(field.name())))
 
-    values = _values(spark, plan.assignments(), new_value, is_aligned=is_aligned)
+    values = _values(plan.assignments(), new_value)
     condition = plan.condition().get() if plan.condition().isDefined() else None
     done = SparkTable(spark, table).update("true" if condition is None else _condition(condition, text), values)
     return Done(done, done.metrics.get("numUpdatedRows", 0))
@@ -163,45 +142,16 @@ def _rows(spark: SparkSession, plan: Any, values: Sequence[Any]) -> DataFrame:
     return made.toDF(*(f"c{place}" for place in range(len(made.columns))))
 
 
-def _values(
-    spark: SparkSession, assignments: Any, text: Callable[[Any, Any], _Value], *, is_aligned: bool
-) -> dict[str, _Value]:
-    """The new value of each column, by `text`. Raises PredicateError and SchemaMismatchError."""
+def _values(assignments: Any, text: Callable[[Any, Any], _Value]) -> dict[str, _Value]:
+    """The new value of each column, by `text`. Raises PredicateError."""
     values: dict[str, _Value] = {}
     for assignment in each(assignments):
         key = assignment.key()
-        if node_kind(key) != "AttributeReference":
-            raise PredicateError(
-                f"{key.sql()} is a field of a struct, and cannot be set by itself",
-                advice="set the whole column",
-            )
-        name = str(key.name())
-        if name in values:
-            raise PredicateError(f"the column {name!r} is set twice", advice="set it once")
-        values[name] = text(assignment.value() if is_aligned else _by_name(spark, assignment), key)
-    if is_aligned and not values:
+        values[str(key.name())] = text(assignment.value(), key)
+    if not values:
         # Spark's plan does not say any more which columns get the values that they have.
         raise PredicateError("each column gets the value that it has", advice="let Spark's tasks write the rows")
     return values
-
-
-def _by_name(spark: SparkSession, assignment: Any) -> Any:
-    """The value of an assignment, with fields of structs found by their names, as in Spark's own tables.
-
-    Raises SchemaMismatchError if its fields are not those of the column.
-    """
-    key, value = assignment.key(), assignment.value()
-    if "struct<" not in type_name(key):
-        return value
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
-    problem = jvm.tidelog.ByName.problem(value)
-    if problem is not None:
-        raise SchemaMismatchError(
-            f"the column {str(key.name())!r} cannot get this value: {problem}",
-            advice="give a column of the source whose struct has just the fields of the table's column",
-            column=str(key.name()),
-        )
-    return jvm.tidelog.ByName.value(value)
 
 
 def _condition(node: Any, text: ExpressionText) -> str:
@@ -264,20 +214,15 @@ class _Merge:
     the table that change.
     """
 
-    def __init__(self, spark: SparkSession, plan: Any, *, is_aligned: bool = False) -> None:
+    def __init__(self, spark: SparkSession, plan: Any) -> None:
         self.spark = spark
         self._plan = plan
-        self._is_aligned = is_aligned
         columns = list(each(plan.targetTable().output()))
         # Columns that Spark has added for an expression that it needs twice are none of the table's.
         self._computed = computed_columns(plan.targetTable())
         names = {column.exprId().id(): str(column.name()) for column in columns}
         self._target = {number: name for number, name in names.items() if not name.startswith("_common_expr_")}
         self._source = [column.exprId().id() for column in each(plan.sourceTable().output())]
-        if plan.withSchemaEvolution():
-            raise _refused(
-                "WITH SCHEMA EVOLUTION", "leave it out, and add the columns with ALTER TABLE ... ADD COLUMNS first"
-            )
         # The place of the source's column for each key.
         self._keys = self._pairs(plan.mergeCondition())
 
@@ -362,10 +307,7 @@ class _Merge:
     def _whole_row(self, action: Any) -> dict[str, Any] | None:
         """The value of each column; None if one reads the table, or is missing."""
         assignments = list(each(action.assignments()))
-        values = {
-            str(given.key().name()): given.value() if self._is_aligned else _by_name(self.spark, given)
-            for given in assignments
-        }
+        values = {str(given.key().name()): given.value() for given in assignments}
         whole = set(values) == set(self._target.values()) and all(map(self._reads_source, values.values()))
         return values if whole else None
 
@@ -376,9 +318,7 @@ class _Merge:
         rows = self._rows([*(self._values[name] for name in names), *self._conditions])
         columns = [F.col(f"c{first + place}").alias(name) for place, name in enumerate(names)]
         if not self._conditions:
-            if self._is_aligned:
-                return own.upsert_once(rows.select(*columns), self.keys)
-            return own.upsert(rows.select(*columns), keys=self.keys, other_keys=True, order_by=())
+            return own.upsert_once(rows.select(*columns), self.keys)
         gone, new = (F.col(f"c{first + len(names) + place}") for place in (0, 1))
         checked = F.when(gone.isNotNull() & new.eqNullSafe(~gone), gone).otherwise(
             F.raise_error(
@@ -390,9 +330,7 @@ class _Merge:
         )
         free = _free("gone", names)
         rows = rows.select(*columns, checked.alias(free))
-        if self._is_aligned:
-            return own.upsert_once(rows, self.keys, quoted(free))
-        return own.upsert(rows, keys=self.keys, delete_where=quoted(free), other_keys=True, order_by=())
+        return own.upsert_once(rows, self.keys, quoted(free))
 
     def _rows(self, values: Sequence[Any]) -> DataFrame:
         return _rows(self.spark, self._plan.sourceTable(), values)
@@ -404,7 +342,6 @@ class _Merge:
         prefix = _free("source_", [name[: len("source_")] for name in self._target.values()])
         expressions = ExpressionText(lambda node: self._sided(node, prefix), self._computed)
         computed: list[Any] = []
-        aligned = self._is_aligned
 
         def text(node: Any, field: Any = None, *, has_source: bool = True) -> str:
             try:
@@ -422,7 +359,7 @@ class _Merge:
             for action in each(actions):
                 where = of_action(action.condition().get()) if action.condition().isDefined() else None
                 gone = node_kind(action) == "DeleteAction"
-                values = {} if gone else _values(self.spark, action.assignments(), of_action, is_aligned=aligned)
+                values = {} if gone else _values(action.assignments(), of_action)
                 found.append((where, "delete" if gone else values))
             return found
 
@@ -443,8 +380,8 @@ class _Merge:
                 columns = [F.col(name).alias(f"{prefix}{place}") for place, name in enumerate(rows.columns)]
                 keys = [F.col(f"c{place}").alias(name) for name, place in self._keys.items()]
                 rows = rows.select(*columns, *keys)
-                source = _in_utc(_few(rows) if aligned else rows.toArrow())
-                if aligned and source.num_rows > _MOST_ROWS:
+                source = _in_utc(_few(rows))
+                if source.num_rows > _MOST_ROWS:
                     raise _too_large(f"its source has more than {_MOST_ROWS:,} rows")
             return transaction.merge(source, given, list(self._keys))
 
@@ -483,5 +420,5 @@ def _in_utc(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(fields))
 
 
-def _refused(part: str, instead: str = _KEYS) -> PredicateError:
-    return PredicateError(f"MERGE with {part} is not supported", advice=instead)
+def _refused(part: str) -> PredicateError:
+    return PredicateError(f"a MERGE with {part} has no translation", advice="let Spark's tasks run it")

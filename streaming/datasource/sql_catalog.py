@@ -84,6 +84,14 @@ _REFUSED = {
         "WITH SCHEMA EVOLUTION is not supported with this Spark",
         "leave it out, and add the columns with ALTER TABLE ... ADD COLUMNS first; or use Spark 4.1 or later",
     ),
+    "EvolutionOfName": (
+        "WITH SCHEMA EVOLUTION of a name in Spark's own catalog is not supported",
+        "name the table by its path, or leave it out, and add the columns with ALTER TABLE ... ADD COLUMNS first",
+    ),
+    "OtherTypes": (
+        "the name was made with other types or collations than the table has",
+        "name the table by its path: tidelog.`/path/to/table`",
+    ),
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
         "a table of the catalog does not have the columns of changes",
