@@ -39,8 +39,10 @@ def test_the_unit_may_write_where_the_server_does() -> None:
     for name in ("spark.sql.catalog.tidelog.warehouse", "spark.sql.warehouse.dir"):
         assert settings()[name] in folders, name
     assert service()["WorkingDirectory"] in folders
-    checkpoint = re.findall(r'"(/data/[^"]*)"', PAGE.read_text().partition("## A server that has tidelog")[2])
-    assert all(any(place.startswith(f"{folder}/") for folder in folders) for place in checkpoint)
+    section = PAGE.read_text().partition("## A server that has tidelog")[2].partition("\n## ")[0]
+    checkpoints = re.findall(r'"(/data/[^"]*)"', section)
+    assert checkpoints
+    assert all(any(place.startswith(f"{folder}/") for folder in folders) for place in checkpoints)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
