@@ -30,12 +30,14 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.CommandExecutionMode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.CharType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -269,11 +271,25 @@ public class Rewritten {
     } else if (target(plan) != null) {
       found = inserting(plan);
     }
-    if (found == null) {
+    if (found == null || usesChar(found, target(plan))) {
       return null;
     }
     found.setAnalyzed();
     return session.sessionState().executePlan(found, CommandExecutionMode.SKIP()).optimizedPlan();
+  }
+
+  /** Whether a statement has a column of the type CHAR: only Spark's rows have got their spaces where its plan says so. */
+  private static boolean usesChar(LogicalPlan statement, DataSourceV2Relation target) {
+    AttributeSet used = statement.references();
+    Object[] columns = array(target.output());
+    for (int i = 0; i < columns.length; i++) {
+      AttributeReference column = (AttributeReference) columns[i];
+      Option type = CharVarcharUtils.getRawType(column.metadata());
+      if (type.isDefined() && type.get() instanceof CharType && used.contains(column)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   private static LogicalPlan merge(DataSourceV2Relation target, Expression condition, MergeRows rows) {

@@ -181,7 +181,7 @@ def test_fields_that_have_no_names_in_the_column_are_refused(
     assert made.refresh().version == 1
     spark.sql(f"CREATE TABLE named_pairs USING tidelog LOCATION '{made.path}'")
     try:
-        with pytest.raises(PySparkException, match="its fields are x, y"):
+        with pytest.raises(PySparkException, match="INCOMPATIBLE_DATA_FOR_TABLE"):
             spark.sql(statement.format("named_pairs"))
     finally:
         spark.sql("DROP TABLE named_pairs")
