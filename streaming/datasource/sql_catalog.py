@@ -43,6 +43,7 @@ from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 from tidelog.streaming.datasource.sql_columns import (
     arrow_columns,
+    column_defaults,
     is_replaceable,
     nullable,
     partitions_and_clusters,
@@ -389,11 +390,13 @@ def _create(request: Request, _: Any) -> str:
             f"the table tidelog.`{name}` cannot have the LOCATION {path}: its name is its place",
             advice=f"write CREATE TABLE tidelog.`{path}`, or give it a name below the catalog's warehouse",
         )
-    schema = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    schema, defaults = arrow_columns(columns), column_defaults(columns)
     partitions, clusters = partitions_and_clusters(request["partitions"])
     made: Table | TableReader
     if path != name and not request.get("fills") and _is_table(path, storage_options):
         made = _existing(path, storage_options, schema, partitions, own)
+        _require_defaults(made, defaults)
     else:
         made = Table.create(
             path,
@@ -402,6 +405,7 @@ def _create(request: Request, _: Any) -> str:
             properties={**clusters, **own},
             storage_options=storage_options,
             description=request["properties"].get("comment"),
+            defaults=defaults,
         )
     if path != name and not _has_location(name, storage_options, path):
         if isinstance(made, Table):
@@ -471,6 +475,17 @@ def _existing(
     return table
 
 
+def _require_defaults(table: TableReader, wanted: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for a default that the table does not have."""
+    known = {rule.column: rule.expression for rule in declared(table.at().state.head.metadata, table.path).defaults}
+    for name, expression in wanted.items():
+        if known.get(name) != expression:
+            raise ConfigurationError(
+                f"the column {name!r} of {table.path} has no DEFAULT {expression}, as the statement says",
+                advice=f"leave it out; use ALTER TABLE ... ALTER COLUMN {name} SET DEFAULT {expression}",
+            )
+
+
 def _has_location(name: str, storage_options: Mapping[str, str], path: str) -> bool:
     """Let a name stand for the table at a path. False if it stands for another one."""
     content = json.dumps({"location": path}, ensure_ascii=False).encode()
@@ -508,7 +523,9 @@ def _replace(request: Request, _: Any) -> str:
     path, storage_options = place(request)
     table = TableReader.open(path, storage_options=storage_options)
     head = table.at()
-    wanted = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    _require_defaults(table, column_defaults(columns))
+    wanted = arrow_columns(columns)
     properties = _own_properties(request["properties"])
     partitions, clusters = partitions_and_clusters(request["partitions"])
     properties = {**clusters, **properties}

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StringType
 
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format.properties import CLUSTER_BY
-from tidelog.log.format.schema import SPARK_TYPE
+from tidelog.log.format.schema import DEFAULT, SPARK_TYPE
 from tidelog.streaming import spark_versions
 
 
@@ -114,6 +114,11 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     plain = spark_versions.columns_to_arrow(StructType([_without_length(field) for field in schema]))
     own = [_column_metadata(field) for field in schema]
     return pa.schema([field.with_metadata(given) if given else field for field, given in zip(plain, own, strict=True)])
+
+
+def column_defaults(schema: StructType) -> dict[str, str]:
+    """The SQL of the columns' defaults."""
+    return {field.name: field.metadata[DEFAULT] for field in schema if DEFAULT in (field.metadata or {})}
 
 
 def without_lengths(schema: str) -> StructType:
