@@ -23,6 +23,7 @@ from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.errors import (
     ConstraintViolationError,
     DuplicateKeyError,
+    NullValueError,
     PredicateError,
     SchemaMismatchError,
 )
@@ -58,6 +59,9 @@ def run_rewritten(spark: SparkSession, request: Mapping[str, Any], plan: Any) ->
         if origin is None:
             raise
         return origin
+    except NullValueError as error:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        return jvm.tidelog.Rewritten.nullError(error.column.replace(".", "\n"), str(error))
     return None
 
 
@@ -146,7 +150,7 @@ class _Statement:
         if not self._operations:
             return RowQuery(frozenset({INSERTED}), frozenset(), 0, None)
         updated = frozenset(self._operations.get(UPDATED, ()))
-        return RowQuery(frozenset(self._operations), updated, 1, columns)
+        return RowQuery(frozenset(self._operations), updated, 1, columns, bool(self._java.isBySource(self._plan)))
 
     def _described(self, staged: Staged) -> dict[str, Any]:
         """What the commit says of the statement, with the names of delta-spark."""
