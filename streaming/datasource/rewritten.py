@@ -32,7 +32,7 @@ from tidelog.streaming.datasource import frames, row_changes
 from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.row_changes import Done
 from tidelog.streaming.datasource.spark_expressions import each
-from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_columns
+from tidelog.streaming.datasource.sql_catalog import changed_place, evolve
 from tidelog.streaming.executors.changed_rows import (
     INSERTED,
     UPDATED,
@@ -69,9 +69,9 @@ def _changed(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Done
     path, storage_options = changed_place(request)
     prepare_session(spark)
     table = Table.open(path, storage_options=storage_options)
-    evolve = request.get("evolve") or ()
-    done = None if evolve else _translated(spark, table, plan)
-    return done or _Statement(spark, table, plan, evolve).run()
+    changes = request.get("evolve") or ()
+    done = None if changes else _translated(spark, table, plan)
+    return done or _Statement(spark, table, plan, changes).run()
 
 
 def _translated(spark: SparkSession, table: Table, plan: Any) -> Done | None:
@@ -118,8 +118,7 @@ class _Statement:
 
     def _staged(self, transaction: Transaction) -> Transaction:
         transaction.require_row_changes()
-        for columns in evolved_columns(self._evolve):
-            transaction.evolve(columns)
+        evolve(transaction, self._evolve)
         self._require_same_columns(transaction)
         with transaction.working():
             return transaction.stage(self._stage(transaction))

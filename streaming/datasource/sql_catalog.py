@@ -50,6 +50,7 @@ from tidelog.streaming.datasource.sql_columns import (
     require_plain,
     strict,
     with_clusters,
+    with_part,
 )
 from tidelog.streaming.executors.changed_rows import RowColumns
 from tidelog.streaming.executors.plain_frame import quoted
@@ -247,12 +248,12 @@ def _described(
     place: tuple[str, Mapping[str, str]],
     table: TableReader | Table,
     more: Mapping[str, str] = _NOTHING,
-    evolve: Sequence[Any] = (),
+    changes: Sequence[Any] = (),
 ) -> str:
     """What Spark has to know of a table, after the changes of columns that a statement will make."""
     path, storage_options = place
     snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
-    metadata = _evolved(path, storage_options, evolve) if evolve else snapshot.state.head.metadata
+    metadata = _evolved(path, storage_options, changes) if changes else snapshot.state.head.metadata
     own = columns_of(metadata, path)
     configuration = metadata.configuration
     defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
@@ -271,7 +272,7 @@ def _described(
             "made": [table.id, snapshot.version],
             "schema": json.dumps(schema),
             "strict": json.dumps(strict(schema, own)),
-            "evolve": evolve or None,
+            "evolve": changes or None,
             "partitions": list(snapshot.partition_by),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {**configuration, **_of_table(metadata), "provider": "tidelog", "location": path},
@@ -280,12 +281,11 @@ def _described(
     )
 
 
-def _evolved(path: str, storage_options: Mapping[str, str], evolve: Sequence[Any]) -> Metadata:
+def _evolved(path: str, storage_options: Mapping[str, str], changes: Sequence[Any]) -> Metadata:
     """The table's metadata with changes of columns, which are not committed."""
     transaction = Table.open(path, storage_options=storage_options).begin()
     try:
-        for columns in evolved_columns(evolve):
-            transaction.evolve(columns)
+        evolve(transaction, changes)
         return transaction.state.head.metadata
     finally:
         transaction.abort()
@@ -295,15 +295,13 @@ def _options(path: str, storage_options: Mapping[str, str]) -> dict[str, str]:
     return {"path": path, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}}
 
 
-def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
-    """For each new or wider column or field of a struct, the table's column with nothing else in it."""
-    for change in evolve:
-        *above, last = change["names"]
-        given = {"name": last, "type": json.loads(change["type"]), "nullable": True, "metadata": {}}
-        columns = StructType([StructField.fromJson(given)])
-        for name in reversed(above):
-            columns = StructType([StructField(name, columns)])
-        yield arrow_columns(columns)
+def evolve(transaction: Transaction, changes: Sequence[Any]) -> None:
+    """Give the table of a transaction new or wider columns, or parts of columns, as Spark describes them."""
+    for change in changes:
+        schema = spark_versions.columns_from_arrow(transaction.schema)
+        given = {"name": "", "type": json.loads(change["type"]), "nullable": True, "metadata": {}}
+        column = with_part(schema, change["names"], StructField.fromJson(given).dataType)
+        transaction.evolve(arrow_columns(column))
 
 
 def _of_table(metadata: Metadata) -> dict[str, str]:
@@ -341,7 +339,7 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
     if "timestamp" in request:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
         return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
-    return _described(place, table, evolve=request.get("evolve") or ())
+    return _described(place, table, changes=request.get("evolve") or ())
 
 
 def _changelog(request: Request, _: Any) -> str:

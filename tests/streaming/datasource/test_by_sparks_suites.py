@@ -13,6 +13,7 @@ from tests.streaming.datasource.sql_tables import rows
 from tests.streaming.support import JVM_SOURCE
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
+from tidelog.streaming import spark_versions
 
 pytestmark = [pytest.mark.spark, JVM_SOURCE]
 
@@ -98,3 +99,26 @@ def test_a_null_in_a_column_that_cannot_have_one_is_an_error_of_sparks(spark: Sp
         assert raised.value.getCondition() == "NOT_NULL_ASSERT_VIOLATION"
         assert raised.value.getMessageParameters() == {"walkedTypePath": f"\n{path}\n"}
     assert table.refresh().version == 1
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not spark_versions.CATALOGS_HAVE_CONSTRAINTS, reason="Spark 4.0 does not evolve schemas")
+def test_a_merge_evolves_structs_in_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
+    place = pa.struct([("a", pa.int32())])
+    schema = pa.schema([("k", pa.int64()), ("l", pa.list_(place)), ("m", pa.map_(pa.string(), place))])
+    widens = {"delta.enableTypeWidening": "true"}
+    table = Table.create(str(tmp_path / "table"), schema, properties=widens)
+    table.insert([{"k": k, "l": [{"a": k}], "m": [("x", {"a": k})]} for k in (1, 2)])
+    spark.sql(
+        f"""MERGE WITH SCHEMA EVOLUTION INTO tidelog.`{table.path}` t USING (
+            SELECT id AS k, array(named_struct('a', id * 10000000000, 'b', 'new')) AS l,
+            map('y', named_struct('a', CAST(id AS INT), 'b', named_struct('c', id))) AS m FROM range(2, 4)
+        ) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+    )
+    found = spark.sql(f"SELECT k, to_json(l), to_json(m) FROM tidelog.`{table.path}` ORDER BY k").collect()
+    assert [tuple(row) for row in found] == [
+        (1, '[{"a":1}]', '{"x":{"a":1}}'),
+        (2, '[{"a":20000000000,"b":"new"}]', '{"y":{"a":2,"b":{"c":2}}}'),
+        (3, '[{"a":30000000000,"b":"new"}]', '{"y":{"a":3,"b":{"c":3}}}'),
+    ]
+    assert table.refresh().version == 2
