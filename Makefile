@@ -121,6 +121,10 @@ where-it-runs: setup ## try each capability on each Spark, and make the README's
 nightly: setup ## run the random and exhaustive tests, and the further shapes of long ones
 	$(RUN) TESTS_RANDOM=1 TESTS_EXAMPLES=100 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
 
+.PHONY: suites-spark
+suites-spark: setup ## run Spark's own suites of UPDATE, DELETE and MERGE on tables of tidelog, and write the page of results
+	$(RUN) $(BIN)/python -m tests.spark_suites $(SUITESARGS)
+
 SIM_SEEDS ?= 1000
 
 .PHONY: sim

@@ -29,6 +29,7 @@
     |-- PredicateError                    change the predicate
     |-- SchemaMismatchError               change the data or the table's schema
     |   |-- ConstraintViolationError      correct the rows: they break a rule of the table
+    |   |-- NullValueError                fill the column, which cannot be null
     |   `-- SchemaChangedError            load the table again, and restart the query
     |-- FencedError                       stop this process: another one has taken over
     |   `-- LeaseLostError                another daemon looks after the table
@@ -333,6 +334,12 @@ class ConstraintViolationError(SchemaMismatchError):
     constraint: str
     expression: str
     row: str
+
+
+class NullValueError(SchemaMismatchError):
+    """Rows have no value for a `column`, or a field of structs, that cannot be null. Fill it, or drop these rows."""
+
+    code = "TIDELOG_NULL_VALUE"
 
 
 class SchemaChangedError(SchemaMismatchError):

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from tidelog.log.data import blocks, nested
 from tidelog.log.data.inferred_columns import alike
-from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.errors import NullValueError, SchemaMismatchError
 from tidelog.log.presentable import did_you_mean
 
 # The column that pandas writes for an index that is more than the row number.
@@ -150,7 +150,7 @@ def cast(values: pa.Array, field: pa.Field, where: str, hidden: int = 0) -> pa.A
     if pt.is_dictionary(values.type):
         values = _decoded(values, field, where)
     if not field.nullable and values.null_count > hidden:
-        raise SchemaMismatchError(
+        raise NullValueError(
             f"column {where!r} cannot be null, but {values.null_count - hidden} rows of the data have no value",
             advice="fill or drop those rows",
             column=where,
@@ -237,7 +237,7 @@ def _meant(name: str, names: list[str], wanted: list[str]) -> str:
 def missing(count: int, field: pa.Field, where: str) -> pa.Array:
     """The nulls for a field that the data lacks. Raises SchemaMismatchError if the field cannot be null."""
     if not field.nullable:
-        raise SchemaMismatchError(
+        raise NullValueError(
             f"the data lacks the column {where!r}, which cannot be null",
             advice="add the column to the data",
             column=where,

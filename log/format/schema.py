@@ -71,8 +71,10 @@ _WIDENED: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
     pa.date64(): "date",
 }
-# What Spark keeps beside `__`-names in the metadata of a field, and where PySpark keeps all of it in Arrow's.
-_DEFAULTS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
+# What Spark keeps beside `__`-names in the metadata of a field, and where PySpark keeps all of it in Arrow's. The first
+# is the SQL of the value that new rows get, the second is of what rows from before would have.
+DEFAULT, EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+_DEFAULTS = (DEFAULT, EXISTS_DEFAULT)
 _SPARK_METADATA = b"SPARK::metadata::json"
 _INTERNAL_PREFIXES = ("delta.", "tidelog.", "__", "ARROW:", "PARQUET:", "SPARK::")
 # PySpark's marks of the parts of its own types, which are plain structs in a table.

@@ -26,7 +26,7 @@ from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.column_mapping import Field
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
 from tidelog.log.format.protocol import allows, with_feature
-from tidelog.log.format.schema import delta_type, primitive_of
+from tidelog.log.format.schema import DEFAULT, EXISTS_DEFAULT, delta_type, primitive_of
 from tidelog.log.format.type_widening import TypeChange
 from tidelog.log.operations.add_columns import stage_add_columns
 from tidelog.log.operations.schema_evolution import fixed_columns
@@ -36,7 +36,6 @@ from tidelog.log.rules import refusals
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 
-_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 _COMPUTED = ("delta.generationExpression", "delta.identity.")
 AT_START = ""
 
@@ -284,7 +283,7 @@ class _Altered:
                     f"the column {field['name']!r} is generated, and has no default", advice="leave it as it is"
                 )
             # Old rows keep what they have. Readers of Spark's may ask for this value.
-            return _with(field, **{_DEFAULT: change.expression, _EXISTS_DEFAULT: None})
+            return _with(field, **{DEFAULT: change.expression, EXISTS_DEFAULT: None})
 
         self._change(change.column, with_default)
         if change.expression is not None:

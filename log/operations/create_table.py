@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import msgspec
 import pyarrow as pa
@@ -27,8 +28,8 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
-from tidelog.log.format.protocol import for_new_table, is_dropped, requested
-from tidelog.log.format.schema import own_names, require_depth, table_schema, to_schema_string
+from tidelog.log.format.protocol import for_new_table, is_dropped, requested, with_feature
+from tidelog.log.format.schema import DEFAULT, own_names, require_depth, table_schema, to_schema_string
 from tidelog.log.read.absent_table import require_unused
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.keys import check_primary_key, order_columns
@@ -48,13 +49,14 @@ def create(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> LogState | None:
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system, description)
+    staged = staged_creation(schema, partition_by, properties, system, description, defaults or {})
     try:
         state = load(store)
     except TableNotFoundError:
@@ -120,6 +122,7 @@ def staged_creation(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> Staged:
     """The first commit of an empty table. Raises SchemaMismatchError, ConfigurationError, as `create` does."""
     if isinstance(partition_by, str):
@@ -149,18 +152,39 @@ def staged_creation(
     metadata = Metadata(
         id=system.uuid(),
         format=Format(),
-        schema_string=to_schema_string(columns),
+        schema_string=_with_defaults(to_schema_string(columns), defaults),
         partition_columns=tuple(partition_by),
         configuration=configuration,
         description=description,
         created_time=system.now_ms(),
     )
+    protocol = requested(for_new_table(columns, configuration), texts)
     return Staged(
         operation="CREATE TABLE",
         operation_class=OperationClass.NONE,
-        protocol=requested(for_new_table(columns, configuration), texts),
+        protocol=with_feature(protocol, "allowColumnDefaults") if defaults else protocol,
         metadata=metadata,
     )
+
+
+def _with_defaults(schema_string: str, defaults: Mapping[str, str]) -> str:
+    """The schema with the defaults of new rows. Raises ConfigurationError for a default of no column."""
+    if not defaults:
+        return schema_string
+    schema = msgspec.json.decode(schema_string)
+    fields = {field["name"]: field for field in schema["fields"]}
+    for name, expression in defaults.items():
+        if name not in fields:
+            raise ConfigurationError(
+                f"there is a default for {name!r}, and the columns are {', '.join(fields)}", advice="name a column"
+            )
+        if not isinstance(expression, str):
+            raise ConfigurationError(
+                f"the default of {name!r} must be SQL as a text, not {type(expression).__name__}",
+                advice='write it as in SQL, for example "\'new\'" or "0"',
+            )
+        fields[name]["metadata"] = {**(fields[name].get("metadata") or {}), DEFAULT: expression}
+    return msgspec.json.encode(schema).decode()
 
 
 def _require_schema(schema: object) -> None:

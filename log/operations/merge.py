@@ -122,6 +122,7 @@ class _Merge(KeyMatcher):
         self.deletes: list[RowDelete] = []
         self.kept: list[RowDelete] = []
         self.updated = 0
+        self._by_source_updated = self._by_source_deleted = 0
         self._images: list[pa.Table] = []
         self._ids: list[Int64Array] = []
         self._changes: list[tuple[str, pa.Table]] = []
@@ -157,8 +158,19 @@ class _Merge(KeyMatcher):
                 chosen = np.flatnonzero(~is_matched)
                 old = found.rows.take(pa.array(chosen))
                 joined = _joined(None, old)
-                outcomes += [(chosen[rows], images) for rows, images in self._by_rules(old, joined, by_source, None)]
+                for rows, images in self._by_rules(old, joined, by_source, None):
+                    outcomes.append((chosen[rows], images))
+                    self._by_source_updated += 0 if images is None else len(rows)
+                    self._by_source_deleted += len(rows) if images is None else 0
             self._stage(found, outcomes)
+
+    def counts(self, rules: MergeRules) -> dict[str, int]:
+        """How many rows of the table the rules have changed."""
+        deleted = sum(len(delete.positions) for delete in self.deletes) - self.updated
+        found = {"numTargetRowsUpdated": self.updated, "numTargetRowsDeleted": deleted}
+        if not rules.by_source:
+            return found
+        return found | counts_by_clause(self.updated, deleted, self._by_source_updated, self._by_source_deleted)
 
     def _rows(self, *, whole: bool) -> Iterator[_Found]:
         keyed = self._source.keyed
@@ -425,13 +437,22 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
         metrics={
             "numSourceRows": source.known.num_rows,
             "numTargetRowsInserted": inserted,
-            "numTargetRowsUpdated": merge.updated,
-            "numTargetRowsDeleted": sum(len(delete.positions) for delete in merge.deletes) - merge.updated,
+            **merge.counts(rules),
             **file_metrics(merge.deletes, adds),
             "numAddedBytes": sum(add.size for add in adds),
         },
         record={commit_info.UPSERT_KEYS: list(names)},
     )
+
+
+def counts_by_clause(updated: int, deleted: int, by_source_updated: int, by_source_deleted: int) -> dict[str, int]:
+    """How many rows WHEN MATCHED and WHEN NOT MATCHED BY SOURCE have changed, with the names of delta-spark."""
+    return {
+        "numTargetRowsMatchedUpdated": updated - by_source_updated,
+        "numTargetRowsMatchedDeleted": deleted - by_source_deleted,
+        "numTargetRowsNotMatchedBySourceUpdated": by_source_updated,
+        "numTargetRowsNotMatchedBySourceDeleted": by_source_deleted,
+    }
 
 
 def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:

@@ -12,11 +12,11 @@ import msgspec
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
+from tidelog.log.format.schema import DEFAULT
 from tidelog.log.predicate import MAX_LENGTH, at_time
 
 _INVARIANT = "delta.invariants"
 _GENERATED = "delta.generationExpression"
-_DEFAULT = "CURRENT_DEFAULT"
 _IDENTITY = "delta.identity."
 _IDENTITY_START = "delta.identity.start"
 _IDENTITY_EXPLICIT = "delta.identity.allowExplicitInsert"
@@ -110,7 +110,7 @@ def declared(metadata: Metadata, path: str) -> Declared:
         if key.startswith(CONSTRAINT_PREFIX)
     ]
     text = metadata.schema_string
-    if not any(f'"{key}' in text for key in (_INVARIANT, _GENERATED, _DEFAULT, _IDENTITY, _LENGTH)):
+    if not any(f'"{key}' in text for key in (_INVARIANT, _GENERATED, DEFAULT, _IDENTITY, _LENGTH)):
         return Declared(tuple(checks))
     fields = msgspec.json.decode(text)["fields"]
     checks += _invariants(fields, path)
@@ -118,7 +118,7 @@ def declared(metadata: Metadata, path: str) -> Declared:
     return Declared(
         tuple(checks),
         tuple(_computed(fields, _GENERATED, path)),
-        tuple(_computed(fields, _DEFAULT, path)),
+        tuple(_computed(fields, DEFAULT, path)),
         tuple(
             Identity(field["name"], _of(field).get(_IDENTITY_EXPLICIT) is True)
             for field in fields

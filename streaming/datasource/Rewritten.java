@@ -5,6 +5,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
+import org.apache.spark.QueryContext;
+import org.apache.spark.SparkRuntimeException;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -14,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.CheckOverflowInTableInsert;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
@@ -30,6 +33,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
 import org.apache.spark.sql.classic.Dataset;
@@ -39,6 +43,7 @@ import org.apache.spark.sql.execution.CommandExecutionMode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.CharType;
 import scala.Option;
+import scala.collection.immutable.Map$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -50,6 +55,8 @@ import scala.runtime.AbstractFunction1;
 public class Rewritten {
   /** A MERGE that only inserts has no rows with addresses, and a node of its own from Spark 4.1 on. */
   private static final String INSERTS = "InsertOnlyMerge";
+  /** What is added to the operation of a row that WHEN NOT MATCHED BY SOURCE changes. */
+  private static final int BY_SOURCE = 10;
 
   /** The table that a plan changes, if Spark has rewritten it; null if it is another plan. */
   static DataSourceV2Relation target(LogicalPlan plan) {
@@ -114,11 +121,45 @@ public class Rewritten {
     return found.isDefined() && found.get() instanceof Expression ? ((Expression) found.get()).sql() : "true";
   }
 
-  /** The rows that a plan writes, planned anew. */
+  /** The rows that a plan writes, planned anew. Those of WHEN NOT MATCHED BY SOURCE have operations of their own. */
   public static Dataset rows(SparkSession session, LogicalPlan plan) {
     LogicalPlan query = (LogicalPlan) query(plan).clone();
+    if (isBySource(plan)) {
+      query = marked((MergeRows) query);
+    }
     query.setAnalyzed();
     return Dataset.ofRows(session, query);
+  }
+
+  /** Whether a plan has WHEN NOT MATCHED BY SOURCE. */
+  public static boolean isBySource(LogicalPlan plan) {
+    return plan instanceof WriteDelta
+        && query(plan) instanceof MergeRows
+        && !((MergeRows) query(plan)).notMatchedBySourceInstructions().isEmpty();
+  }
+
+  private static LogicalPlan marked(MergeRows rows) {
+    Seq instructions = rows.notMatchedBySourceInstructions();
+    Object[] all = array(instructions);
+    ArrayList made = new ArrayList();
+    for (int i = 0; i < all.length; i++) {
+      Seq values = (Seq) ((MergeRows.Instruction) all[i]).outputs().head();
+      ArrayList own = new ArrayList(CollectionConverters.asJava(values));
+      Integer operation = Integer.valueOf(operation(own.get(0)).intValue() + BY_SOURCE);
+      own.set(0, Literal$.MODULE$.apply(operation));
+      made.add(replaced((TreeNode) all[i], values, sequence(own)));
+    }
+    return (LogicalPlan) replaced(rows, instructions, sequence(made));
+  }
+
+  /** A node with another part in place of one of its own. */
+  private static TreeNode replaced(TreeNode node, Object own, Object other) {
+    Object[] parts = new Object[node.productArity()];
+    for (int i = 0; i < parts.length; i++) {
+      Object part = node.productElement(i);
+      parts[i] = part == own ? other : part;
+    }
+    return node.makeCopy(parts);
   }
 
   /**
@@ -150,6 +191,15 @@ public class Rewritten {
       }
     }
     return found;
+  }
+
+  /** Spark's error for a null in a column, or in a field of a struct, that cannot have one; its cause says more. */
+  public static Object nullError(String path, String text) {
+    scala.collection.immutable.Map parameters =
+        (scala.collection.immutable.Map)
+            Map$.MODULE$.empty().updated("walkedTypePath", "\n" + path + "\n");
+    Throwable cause = new DefaultSource.TidelogException(text);
+    return new SparkRuntimeException("NOT_NULL_ASSERT_VIOLATION", parameters, cause, new QueryContext[0], "");
   }
 
   /** The lists of values that a query can have for a row. */

@@ -73,7 +73,15 @@ _PROCEDURES = "tidelog.Procedures"
 _TABLE_CHANGES = "tidelog.TableChanges"
 _ROW_CHANGES = "tidelog.RowChanges"
 _NAMED_FUNCTIONS = "tidelog.NamedFunctions"
-_OLDER_CATALOG = "package tidelog; public abstract class NewerCatalog extends Namespaces {}"
+_OLDER_CATALOG = """
+    package tidelog;
+    import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
+    public abstract class NewerCatalog extends Namespaces {
+      public java.util.Set capabilities() {
+        return java.util.Collections.singleton(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+      }
+    }
+"""
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"

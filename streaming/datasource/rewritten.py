@@ -23,6 +23,7 @@ from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.errors import (
     ConstraintViolationError,
     DuplicateKeyError,
+    NullValueError,
     PredicateError,
     SchemaMismatchError,
 )
@@ -31,7 +32,7 @@ from tidelog.streaming.datasource import frames, row_changes
 from tidelog.streaming.datasource.pushed_filters import predicate_of
 from tidelog.streaming.datasource.row_changes import Done
 from tidelog.streaming.datasource.spark_expressions import each, node_kind
-from tidelog.streaming.datasource.sql_catalog import changed_place, evolved_columns
+from tidelog.streaming.datasource.sql_catalog import changed_place, evolve
 from tidelog.streaming.executors.changed_rows import (
     INSERTED,
     UPDATED,
@@ -58,6 +59,9 @@ def run_statement(spark: SparkSession, request: Mapping[str, Any], plan: Any) ->
         if origin is None:
             raise
         return origin
+    except NullValueError as error:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark's only way to the JVM
+        return jvm.tidelog.Rewritten.nullError(error.column.replace(".", "\n"), str(error))
     return None
 
 
@@ -65,11 +69,11 @@ def _changed(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Done
     path, storage_options = changed_place(request)
     prepare_session(spark)
     table = Table.open(path, storage_options=storage_options)
-    evolve = request.get("evolve") or ()
+    changes = request.get("evolve") or ()
     if node_kind(plan) == "DeleteFromTable":  # Spark does not rewrite it if it takes all rows
         return row_changes.translated(spark, table, plan)
-    done = None if evolve else _translated(spark, table, plan)
-    return done or _Statement(spark, table, plan, evolve).run()
+    done = None if changes else _translated(spark, table, plan)
+    return done or _Statement(spark, table, plan, changes).run()
 
 
 def _translated(spark: SparkSession, table: Table, plan: Any) -> Done | None:
@@ -116,8 +120,7 @@ class _Statement:
 
     def _staged(self, transaction: Transaction) -> Transaction:
         transaction.require_row_changes()
-        for columns in evolved_columns(self._evolve):
-            transaction.evolve(columns)
+        evolve(transaction, self._evolve)
         self._require_same_columns(transaction)
         with transaction.working():
             return transaction.stage(self._stage(transaction))
@@ -148,7 +151,7 @@ class _Statement:
         if not self._operations:
             return RowQuery(frozenset({INSERTED}), frozenset(), 0, None)
         updated = frozenset(self._operations.get(UPDATED, ()))
-        return RowQuery(frozenset(self._operations), updated, 1, columns)
+        return RowQuery(frozenset(self._operations), updated, 1, columns, bool(self._java.isBySource(self._plan)))
 
     def _described(self, staged: Staged) -> dict[str, Any]:
         """What the commit says of the statement, with the names of delta-spark."""

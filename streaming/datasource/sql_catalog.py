@@ -43,12 +43,14 @@ from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 from tidelog.streaming.datasource.sql_columns import (
     arrow_columns,
+    column_defaults,
     is_replaceable,
     nullable,
     partitions_and_clusters,
     require_plain,
     strict,
     with_clusters,
+    with_part,
 )
 from tidelog.streaming.executors.changed_rows import RowColumns
 from tidelog.streaming.executors.plain_frame import quoted
@@ -254,12 +256,12 @@ def _described(
     place: tuple[str, Mapping[str, str]],
     table: TableReader | Table,
     more: Mapping[str, str] = _NOTHING,
-    evolve: Sequence[Any] = (),
+    changes: Sequence[Any] = (),
 ) -> str:
     """What Spark has to know of a table, after the changes of columns that a statement will make."""
     path, storage_options = place
     snapshot = table.at(version=int(more["versionAsOf"])) if more else table.at()
-    metadata = _evolved(path, storage_options, evolve) if evolve else snapshot.state.head.metadata
+    metadata = _evolved(path, storage_options, changes) if changes else snapshot.state.head.metadata
     own = columns_of(metadata, path)
     configuration = metadata.configuration
     defaults = {rule.column: rule.expression for rule in declared(metadata, path).defaults}
@@ -278,7 +280,7 @@ def _described(
             "made": [table.id, snapshot.version],
             "schema": json.dumps(schema),
             "strict": json.dumps(strict(schema, own)),
-            "evolve": evolve or None,
+            "evolve": changes or None,
             "partitions": list(snapshot.partition_by),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {**configuration, **_of_table(metadata), "provider": "tidelog", "location": path},
@@ -287,12 +289,11 @@ def _described(
     )
 
 
-def _evolved(path: str, storage_options: Mapping[str, str], evolve: Sequence[Any]) -> Metadata:
+def _evolved(path: str, storage_options: Mapping[str, str], changes: Sequence[Any]) -> Metadata:
     """The table's metadata with changes of columns, which are not committed."""
     transaction = Table.open(path, storage_options=storage_options).begin()
     try:
-        for columns in evolved_columns(evolve):
-            transaction.evolve(columns)
+        evolve(transaction, changes)
         return transaction.state.head.metadata
     finally:
         transaction.abort()
@@ -302,15 +303,13 @@ def _options(path: str, storage_options: Mapping[str, str]) -> dict[str, str]:
     return {"path": path, **{f"{_STORAGE}{name}": text for name, text in storage_options.items()}}
 
 
-def evolved_columns(evolve: Sequence[Any]) -> Iterator[pa.Schema]:
-    """For each new or wider column or field of a struct, the table's column with nothing else in it."""
-    for change in evolve:
-        *above, last = change["names"]
-        given = {"name": last, "type": json.loads(change["type"]), "nullable": True, "metadata": {}}
-        columns = StructType([StructField.fromJson(given)])
-        for name in reversed(above):
-            columns = StructType([StructField(name, columns)])
-        yield arrow_columns(columns)
+def evolve(transaction: Transaction, changes: Sequence[Any]) -> None:
+    """Give the table of a transaction new or wider columns, or parts of columns, as Spark describes them."""
+    for change in changes:
+        schema = spark_versions.columns_from_arrow(transaction.schema)
+        given = {"name": "", "type": json.loads(change["type"]), "nullable": True, "metadata": {}}
+        column = with_part(schema, change["names"], StructField.fromJson(given).dataType)
+        transaction.evolve(arrow_columns(column))
 
 
 def _of_table(metadata: Metadata) -> dict[str, str]:
@@ -348,7 +347,7 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
     if "timestamp" in request:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
         return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
-    return _described(place, table, evolve=request.get("evolve") or ())
+    return _described(place, table, changes=request.get("evolve") or ())
 
 
 def _changelog(request: Request, _: Any) -> str:
@@ -397,11 +396,13 @@ def _create(request: Request, _: Any) -> str:
             f"the table tidelog.`{name}` cannot have the LOCATION {path}: its name is its place",
             advice=f"write CREATE TABLE tidelog.`{path}`, or give it a name below the catalog's warehouse",
         )
-    schema = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    schema, defaults = arrow_columns(columns), column_defaults(columns)
     partitions, clusters = partitions_and_clusters(request["partitions"])
     made: Table | TableReader
     if path != name and not request.get("fills") and _is_table(path, storage_options):
         made = _existing(path, storage_options, schema, partitions, own)
+        _require_defaults(made, defaults)
     else:
         made = Table.create(
             path,
@@ -410,6 +411,7 @@ def _create(request: Request, _: Any) -> str:
             properties={**clusters, **own},
             storage_options=storage_options,
             description=request["properties"].get("comment"),
+            defaults=defaults,
         )
     if path != name and not _has_location(name, storage_options, path):
         if isinstance(made, Table):
@@ -479,6 +481,17 @@ def _existing(
     return table
 
 
+def _require_defaults(table: TableReader, wanted: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for a default that the table does not have."""
+    known = {rule.column: rule.expression for rule in declared(table.at().state.head.metadata, table.path).defaults}
+    for name, expression in wanted.items():
+        if known.get(name) != expression:
+            raise ConfigurationError(
+                f"the column {name!r} of {table.path} has no DEFAULT {expression}, as the statement says",
+                advice=f"leave it out; use ALTER TABLE ... ALTER COLUMN {name} SET DEFAULT {expression}",
+            )
+
+
 def _has_location(name: str, storage_options: Mapping[str, str], path: str) -> bool:
     """Let a name stand for the table at a path. False if it stands for another one."""
     content = json.dumps({"location": path}, ensure_ascii=False).encode()
@@ -516,7 +529,9 @@ def _replace(request: Request, _: Any) -> str:
     path, storage_options = place(request)
     table = TableReader.open(path, storage_options=storage_options)
     head = table.at()
-    wanted = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    _require_defaults(table, column_defaults(columns))
+    wanted = arrow_columns(columns)
     properties = _own_properties(request["properties"])
     partitions, clusters = partitions_and_clusters(request["partitions"])
     properties = {**clusters, **properties}

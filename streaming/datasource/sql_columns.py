@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StringType
 
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format.properties import CLUSTER_BY
-from tidelog.log.format.schema import SPARK_TYPE
+from tidelog.log.format.schema import DEFAULT, SPARK_TYPE
 from tidelog.streaming import spark_versions
 
 
@@ -114,6 +114,30 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     plain = spark_versions.columns_to_arrow(StructType([_without_length(field) for field in schema]))
     own = [_column_metadata(field) for field in schema]
     return pa.schema([field.with_metadata(given) if given else field for field, given in zip(plain, own, strict=True)])
+
+
+def with_part(kind: DataType | None, names: Sequence[str], part: DataType) -> Any:
+    """What has this part at this place of a type: a struct of its one field, or a whole list or map.
+
+    A name is that of a field, or `element`, `key` or `value`. There may be no such field yet.
+    """
+    if not names:
+        return part
+    name, *rest = names
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_part(kind.elementType, rest, part))
+    if isinstance(kind, MapType):
+        if name == "key":
+            return MapType(with_part(kind.keyType, rest, part), kind.valueType)
+        return MapType(kind.keyType, with_part(kind.valueType, rest, part))
+    fields = kind.fields if isinstance(kind, StructType) else []
+    known = next((field.dataType for field in fields if field.name.lower() == name.lower()), None)
+    return StructType([StructField(name, with_part(known, rest, part))])
+
+
+def column_defaults(schema: StructType) -> dict[str, str]:
+    """The SQL of the columns' defaults."""
+    return {field.name: field.metadata[DEFAULT] for field in schema if DEFAULT in (field.metadata or {})}
 
 
 def without_lengths(schema: str) -> StructType:

@@ -36,6 +36,7 @@ from tidelog.log.format.schema import columns_of
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics
+from tidelog.log.operations.merge import counts_by_clause
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import NEW_ROW, with_kept_ids
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
@@ -55,6 +56,8 @@ from tidelog.streaming.executors.tasks import (
 
 # The operations of Spark's rows.
 DELETED, UPDATED, INSERTED = 1, 2, 3
+# What is added to the operation of a row that WHEN NOT MATCHED BY SOURCE changes.
+_BY_SOURCE = 10
 _READERS = 8
 
 
@@ -114,13 +117,14 @@ class RowQuery:
     """What a query does: its operations, the columns that its updates set, and where its columns are.
 
     `first` is the place of the first value of a new row; the values of the table's columns follow each other. Without
-    `columns` all rows are new ones.
+    `columns` all rows are new ones. `by_source` says that rows can have operations of WHEN NOT MATCHED BY SOURCE.
     """
 
     operations: frozenset[int]
     updated: frozenset[str]
     first: int
     columns: RowColumns | None
+    by_source: bool = False
 
 
 # --- step 1: new rows, and the addresses of old ones ------------------------------------------------------------------
@@ -136,6 +140,8 @@ class ChangedPart:
     updated: Mapping[int, bytes] = field(default_factory=dict)
     images: int = 0
     inserted: int = 0
+    by_source_deleted: int = 0
+    by_source_updated: int = 0
     tombstones: TombstoneChange | None = None
     tombstone_files: tuple[str, ...] = ()
 
@@ -163,7 +169,8 @@ class _Task:
         values = pa.table(rows.columns[changes.first : last], names=schema.names) if has_values else None
         if changes.columns is None:
             return self._written(None, values)
-        kinds = rows.columns[0].to_numpy()
+        given = rows.columns[0].to_numpy()
+        kinds = given % _BY_SOURCE
         of_row = pa.table(rows.columns[last:], names=rows.column_names[last:])
         deleted, updated = (_where(of_row, kinds == kind) for kind in (DELETED, UPDATED))
         images = None if values is None else _where(values, kinds == UPDATED)
@@ -183,6 +190,8 @@ class _Task:
             self._by_file(updated),
             part.images,
             part.inserted,
+            int((given == DELETED + _BY_SOURCE).sum()),
+            int((given == UPDATED + _BY_SOURCE).sum()),
             tombstones,
             written,
         )
@@ -312,7 +321,7 @@ def stage_changes(rows: DataFrame, state: LogState, writer: DataWriter, changes:
             done = run(rows.sparkSession, work, task_parts_by(touched, lambda entry: entry.add))
         else:
             done = [_Done(tuple(_deletes(matcher, touched)), ())]
-        return _staged(writer, parts, done)
+        return _staged(writer, parts, done, by_source=changes.by_source)
     except BaseException:
         for part in parts:
             _undo(writer, part)
@@ -374,11 +383,16 @@ def _rows_of(matcher: RowMatcher, entry: _Touched) -> int:
     return matcher.rows_of(entry.add)
 
 
-def _staged(writer: DataWriter, parts: Sequence[ChangedPart], done: Sequence[_Done]) -> Staged:
+def _staged(writer: DataWriter, parts: Sequence[ChangedPart], done: Sequence[_Done], *, by_source: bool) -> Staged:
     adds = [add for part in parts for add in part.adds]
     deletes = [delete for part in done for delete in part.deletes]
     cdc = [*(file for part in parts for file in part.cdc), *(file for part in done for file in part.cdc)]
     updated = sum(part.images for part in parts)
+    deleted = sum(len(delete.positions) for delete in deletes) - updated
+    clauses = {}
+    if by_source:
+        own = (sum(getattr(part, f"by_source_{name}") for part in parts) for name in ("updated", "deleted"))
+        clauses = counts_by_clause(updated, deleted, *own)
     changes = [part.tombstones for part in parts]
     return Staged(
         operation="MERGE",
@@ -391,7 +405,8 @@ def _staged(writer: DataWriter, parts: Sequence[ChangedPart], done: Sequence[_Do
         metrics={
             "numTargetRowsInserted": sum(part.inserted for part in parts),
             "numTargetRowsUpdated": updated,
-            "numTargetRowsDeleted": sum(len(delete.positions) for delete in deletes) - updated,
+            "numTargetRowsDeleted": deleted,
+            **clauses,
             **file_metrics(deletes, adds),
             "numAddedBytes": sum(add.size for add in adds),
         },

@@ -239,10 +239,10 @@ def test_a_column_that_cannot_be_null_is_checked_on_every_path(spark: SparkSessi
     opened = Table.create(str(tmp_path / "table"), schema)
     nulls = spark.createDataFrame([(1, None), (None, 2)], "n long, m long")
     for way, write in written_by(spark, opened.path).items():
-        with pytest.raises(Exception, match="TIDELOG_SCHEMA_MISMATCH") as raised:
+        with pytest.raises(Exception, match="TIDELOG_NULL_VALUE") as raised:
             write(nulls)
         assert isinstance(raised.value, SchemaMismatchError) or way in {"append", "replace"}
-        with pytest.raises(Exception, match="TIDELOG_SCHEMA_MISMATCH"):
+        with pytest.raises(Exception, match="TIDELOG_NULL_VALUE"):
             write(nulls.select("m"))
     opened.insert([{"n": 1}])
     with pytest.raises(SchemaMismatchError, match="cannot be null"):
