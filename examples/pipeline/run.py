@@ -17,7 +17,7 @@ from examples.shared.working_folder import WrongUseError
 from tidelog.log import Table
 
 _LOOK_S = 0.02
-_STUCK_S = 300.0
+_STUCK_S = 600.0
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,18 +6,23 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from examples.pipeline.folder import Folder
-from examples.shared.child_process import ChildProcess
+from examples.shared.child_process import ChildEndedError, ChildProcess
 from examples.shared.command import StuckError
 from examples.shared.ports import free_ports
 from examples.shared.small_spark import FEW_FORKS, SETTINGS
 
 _SERVE = Path(__file__).parents[1] / "connect_server" / "serve.py"
 _PROJECT = Path(__file__).with_name("project")
+# A process of its own, since a client's session leaves settings for all sessions in the environment.
+_CREATE = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sys.argv[2]}").collect()
+"""
 _LOOK_S = 0.1
-_STUCK_S = 300.0
+_STUCK_S = 600.0
 
 
 class Server:
@@ -30,6 +35,7 @@ class Server:
         (folder.settings / "spark-defaults.conf").write_text(_settings(folder, port))
         serve = ["env", f"SPARK_CONF_DIR={folder.settings}", sys.executable, str(_SERVE)]
         self.process = ChildProcess("server", serve, folder.logs)
+        self._logs = folder.logs
         self._starts = 0
 
     def start(self) -> None:
@@ -44,10 +50,12 @@ class Server:
             time.sleep(_LOOK_S)
 
     def create_schema(self, name: str) -> None:
-        """Make the schema that the pipeline writes into, which must exist."""
-        client = SparkSession.builder.remote(self.url).getOrCreate()
-        client.sql(f"CREATE SCHEMA IF NOT EXISTS {name}").collect()
-        client.stop()
+        """Make the schema that the pipeline writes into, which must exist. Raises ChildEndedError."""
+        client = ChildProcess("client", [sys.executable, "-c", _CREATE, self.url, name], self._logs)
+        client.start()
+        code = client.wait(_STUCK_S)
+        if code:
+            raise ChildEndedError(f"the schema {name} could not be made: exit code {code}")
 
 
 class Pipeline:

@@ -21,7 +21,7 @@ PAGE = EXAMPLES.parent / "docs" / "guides" / "spark-connect.md"
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_each_run_leaves_what_was_announced(tmp_path: Path) -> None:
-    printed = demo("pipeline", tmp_path / "data")
+    printed = demo("pipeline", tmp_path / "data", patience_s=1500)  # it starts three servers and seven clients
     assert verdicts(printed) == ["ok"] * 20
     assert "server and pipeline killed after a commit to announcements" in printed
     assert "server and pipeline killed after a commit to flights" in printed

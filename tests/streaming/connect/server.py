@@ -22,7 +22,7 @@ from examples.shared.small_spark import FEW_FORKS, SETTINGS
 ROOT = Path(__file__).parents[3]
 _READY = "port"
 _PATIENCE_S = 120
-_REGISTERED_S = 300
+_REGISTERED_S = 600
 _EXAMPLE = ROOT / "examples" / "connect_server"
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.streaming.connect.server import registered, session
+from tests.streaming.connect.server import registered
 from tidelog.log import Table
 from tidelog.streaming.spark_versions import INSTALLED
 
@@ -35,6 +34,14 @@ configuration:
 libraries:
   - glob:
       include: definitions/**
+"""
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+for statement in sys.argv[2:]:
+    spark.sql(statement).collect()
 """
 HEAD = """
 from pyspark import pipelines as dp
@@ -125,9 +132,8 @@ class Pipeline:
         self.lake = base / "lake" / name
         (self.folder / "definitions").mkdir(parents=True)
         (self.folder / "spark-pipeline.yml").write_text(SPEC.format(name=name, folder=self.folder))
-        self.sql(f"CREATE SCHEMA tidelog.{name}")
-        self.sql(f"CREATE TABLE tidelog.raw.{name} (id BIGINT, name STRING, op STRING, ts BIGINT)")
-        self.insert(FIRST)
+        made = f"CREATE TABLE tidelog.raw.{name} (id BIGINT, name STRING, op STRING, ts BIGINT)"
+        self.sql(f"CREATE SCHEMA tidelog.{name}", made, f"INSERT INTO tidelog.raw.{name} VALUES {FIRST}")
 
     def define(self, python: str, sql: str = "") -> None:
         python = HEAD.format(name=self.name) + python.replace("OUT", repr(str(self.folder / "out")))
@@ -139,10 +145,10 @@ class Pipeline:
     def insert(self, values: str) -> None:
         self.sql(f"INSERT INTO tidelog.raw.{self.name} VALUES {values}")
 
-    def sql(self, statement: str) -> None:
-        spark: SparkSession = session(self._url)
-        spark.sql(statement).collect()
-        spark.stop()
+    def sql(self, *statements: str) -> None:
+        """In a process of its own, since a client's session leaves settings in the environment."""
+        command = [sys.executable, "-c", CLIENT, self._url, *statements]
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
 
     def run(self, *options: str, fails: str | None = None) -> None:
         environment = {**os.environ, "SPARK_REMOTE": self._url, "SPARK_CONNECT_MODE_ENABLED": "1"}
