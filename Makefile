@@ -156,6 +156,10 @@ demo-follow: setup ## keep a second table up to date from updates and deletes, t
 demo-update: setup ## run UPDATE and DELETE beside a stream and a compaction, and print the conflict ledger
 	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py
 
+.PHONY: demo-pipeline
+demo-pipeline: setup ## run a Spark Declarative Pipeline with AutoCDC, through kills and a full refresh, and compare
+	$(RUN) $(BIN)/python examples/pipeline/demo.py
+
 CDC_SECONDS = $(or $(SECONDS),90)
 
 .PHONY: demo-cdc
@@ -172,6 +176,7 @@ demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/kafka/demo.py --clean
 	$(RUN) $(BIN)/python examples/follow/demo.py --clean
 	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py --clean
+	$(RUN) $(BIN)/python examples/pipeline/demo.py --clean
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench

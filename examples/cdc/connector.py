@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any
 
 from examples.cdc.postgres import DATABASE, USER, Postgres
-from examples.kafka.broker import free_ports
 from examples.kafka.jars import Artifact, jars, java
 from examples.shared.child_process import ChildProcess
+from examples.shared.ports import free_ports
 
 NAME = "tidelog"
 DEBEZIUM = (

@@ -20,8 +20,8 @@ from typing import Any
 
 import psycopg
 
-from examples.kafka.broker import free_ports
 from examples.shared.child_process import ChildProcess
+from examples.shared.ports import free_ports
 from examples.shared.working_folder import WrongUseError
 
 USER, DATABASE = "tidelog", "postgres"

@@ -15,7 +15,7 @@ import time
 import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from kafka.errors import KafkaError
 
 from examples.kafka.jars import broker_jars, java
 from examples.shared.child_process import ChildProcess
+from examples.shared.ports import free_ports
 
 _LOOPBACK = "127.0.0.1"
 _START_S = 90
@@ -141,14 +142,6 @@ def _format(tool: list[str], settings: Path) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"could not format the broker's storage: {(done.stdout + done.stderr)[-2000:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((_LOOPBACK, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def _wait_until_it_responds(address: str, child: ChildProcess | None = None) -> None:

@@ -29,6 +29,7 @@ import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.catalog.V2TableWithV1Fallback;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
+import org.apache.spark.sql.connector.expressions.ClusterByTransform;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -58,6 +59,7 @@ import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The SQL catalog of tables by their path, or by their name below a folder. Like DefaultSource, it asks the planner for
@@ -269,12 +271,28 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
 
     public Transform[] partitioning() {
       List names = partitionNames();
+      List clusters = (List) found.get("clusters");
+      if (names.isEmpty() && !clusters.isEmpty()) {
+        return new Transform[] {clusteredBy(clusters)};
+      }
       Transform[] made = new Transform[names.size()];
       for (int i = 0; i < made.length; i++) {
-        // Spark parses the name.
-        made[i] = Expressions.identity("`" + ((String) names.get(i)).replace("`", "``") + "`");
+        made[i] = Expressions.identity(quoted((String) names.get(i)));
       }
       return made;
+    }
+
+    private static Transform clusteredBy(List columns) {
+      ArrayList references = new ArrayList();
+      for (int i = 0; i < columns.size(); i++) {
+        references.add(Expressions.column(quoted((String) columns.get(i))));
+      }
+      return new ClusterByTransform(CollectionConverters.asScala(references).toSeq());
+    }
+
+    /** As Spark parses a name. */
+    private static String quoted(String name) {
+      return "`" + name.replace("`", "``") + "`";
     }
 
     public Map properties() {
@@ -305,6 +323,7 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     PathTable strict() {
       HashMap all = new HashMap(found);
       all.put("schema", found.get("strict"));
+      all.put("clusters", new ArrayList()); // a property says them
       return new PathTable(all);
     }
 

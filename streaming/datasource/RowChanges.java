@@ -136,7 +136,7 @@ public class RowChanges extends SparkStrategy {
       Map request = DefaultSource.request("change", options);
       if (plan instanceof OverwritePartitionsDynamic) {
         // Of a table without partitions it is the whole table.
-        boolean isWhole = ((DataSourceV2Relation) relation).table().partitioning().length == 0;
+        boolean isWhole = ((Catalog.PathTable) ((DataSourceV2Relation) relation).table()).partitionNames().isEmpty();
         options.put("partitionOverwriteMode", isWhole ? "static" : "dynamic");
         request = DefaultSource.request("write", options);
         request.put("mode", "Overwrite");

@@ -51,10 +51,21 @@ public class Streams {
   }
 
   /** Whether toTable(...) of a stream asks. The sink makes the table that it names, with the first batch. */
-  static boolean isToTable() {
+  public static boolean isToTable() {
     StackTraceElement[] callers = new Throwable().getStackTrace();
     for (int i = 0; i < callers.length; i++) {
       if (callers[i].getMethodName().equals("toTable") && callers[i].getClassName().endsWith(".DataStreamWriter")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether a flow of a pipeline asks. */
+  public static boolean isOfPipeline() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      if (callers[i].getClassName().startsWith("org.apache.spark.sql.pipelines.")) {
         return true;
       }
     }

@@ -30,6 +30,7 @@ from tidelog.log.format.properties import (
     COLUMN_MAPPING_MODE,
     CONSTRAINT_PREFIX,
     FIRST_VERSION,
+    cluster_by,
 )
 from tidelog.log.format.refused_properties import REFUSED
 from tidelog.log.format.schema import columns_of
@@ -282,6 +283,7 @@ def _described(
             "strict": json.dumps(strict(schema, own)),
             "evolve": changes or None,
             "partitions": list(snapshot.partition_by),
+            "clusters": list(cluster_by(configuration)),
             "rowColumns": spark_versions.columns_from_arrow(RowColumns.of(metadata, path).schema).json(),
             "properties": {**configuration, **_of_table(metadata), "provider": "tidelog", "location": path},
             "options": {**more, **_options(path, storage_options)},

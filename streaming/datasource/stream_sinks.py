@@ -7,6 +7,7 @@ would get. So the Sink knows the query, and what it promises holds here as well.
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +24,7 @@ from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.sink_options import SinkOptions, parse_sink
 from tidelog.streaming.datasource.sql_catalog import new_of_streams
 from tidelog.streaming.executors.session import require_apart
+from tidelog.streaming.sink.micro_batch import digest_63
 
 if TYPE_CHECKING:
     from tidelog.streaming.sink.sink import Sink
@@ -49,6 +51,8 @@ def start(spark: SparkSession, request: Mapping[str, Any]) -> Any:
     if of_catalog is not None:
         # Spark passes on the path alone, and the catalog may have storage options.
         given = {**of_catalog, **given, "path": of_catalog["path"]}
+    if streams.isOfPipeline():
+        given = with_name_of_flow(given, is_table=streams.isToTable())
     try:
         options = parse_sink(given, partitions=request["partitions"], output_mode=request["outputMode"])
         sink = _sink(options)
@@ -63,6 +67,23 @@ def start(spark: SparkSession, request: Mapping[str, Any]) -> Any:
     key = REAL_SYSTEM.uuid()
     _keep(key, sink)
     return streams.Batches(json.dumps({"key": key, "options": given, "partitions": request["partitions"]}), repr(sink))
+
+
+def with_name_of_flow(options: Mapping[str, str], *, is_table: bool) -> dict[str, str]:
+    """The options of a pipeline's flow, with a name of the sink if its user gave none. Pure.
+
+    Each flow into a table needs a name of its own. Its checkpoint is the folder `<flow>/<number>`, and a full refresh,
+    which empties the table, begins the next number: so it begins a new name as well. What a refresh does not empty, a
+    sink of the pipeline, keeps the name, and refuses the rows that would come twice.
+    """
+    checkpoint = next((text for name, text in options.items() if name.lower() == "checkpointlocation"), None)
+    if checkpoint is None or any(name.lower() == "sinkname" for name in options):
+        return dict(options)
+    flow, number = checkpoint.rstrip("/").split("/")[-2:]
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", flow)[:60]
+    if plain != flow:
+        plain = f"{plain}.{digest_63(flow):x}"
+    return {**options, "sinkName": f"{plain}.{number}" if is_table else plain}
 
 
 def write_batch(spark: SparkSession, request: Mapping[str, Any], java: Any) -> str:

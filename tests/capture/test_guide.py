@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 from examples.cdc import services
 from examples.cdc.compare import compare
 from examples.cdc.postgres import Postgres, postgres
-from examples.kafka.broker import free_ports
 from examples.kafka.jars import cache
 from examples.shared.child_process import ChildProcess
+from examples.shared.ports import free_ports
 from tests.test_readme import SPARK_DEFAULTS
 from tidelog.cli import app
 from tidelog.log import Table

@@ -11,10 +11,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 RUN_S = 540
 
 
-def demo(name: str, data: Path, *options: str) -> str:
+def demo(name: str, data: Path, *options: str, patience_s: float = RUN_S) -> str:
     """What `examples/NAME/demo.py` prints; it must end well, and leave no process."""
     command = [sys.executable, str(EXAMPLES / name / "demo.py"), "--data", str(data), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False, cwd=data.parent)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False, cwd=data.parent)
     logs = "".join(log.read_text(errors="replace")[-2000:] for log in (data / "logs").glob("*.log"))
     assert done.returncode == 0, done.stdout + done.stderr + logs
     assert done.stderr == ""

@@ -39,9 +39,9 @@ def test_the_unit_may_write_where_the_server_does() -> None:
     for name in ("spark.sql.catalog.tidelog.warehouse", "spark.sql.warehouse.dir"):
         assert settings()[name] in folders, name
     assert service()["WorkingDirectory"] in folders
-    section = PAGE.read_text().partition("\n## A server that has tidelog\n")[2].partition("\n## ")[0]
-    checkpoint = re.findall(r'"(/data/[^"]*)"', section)
-    assert checkpoint
+    page = PAGE.read_text().partition("## A server that has tidelog")[2].partition("## What works")[0]
+    checkpoint = re.findall(r'(?:"checkpointLocation", "|storage: file://)(/data/[^"\n]*)', page)
+    assert len(checkpoint) == 2
     assert all(any(place.startswith(f"{folder}/") for folder in folders) for place in checkpoint)
 
 

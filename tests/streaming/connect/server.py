@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from examples.shared.small_spark import FEW_FORKS, SETTINGS
 ROOT = Path(__file__).parents[3]
 _READY = "port"
 _PATIENCE_S = 120
+_REGISTERED_S = 600
+_EXAMPLE = ROOT / "examples" / "connect_server"
 
 
 @contextmanager
@@ -48,6 +51,35 @@ def server(log: Path, settings: Mapping[str, str] | None = None) -> Iterator[str
             process.kill()
             process.wait()
             raise
+
+
+@contextmanager
+def registered(base: Path) -> Iterator[str]:
+    """The URL of a server that has tidelog: the example as it stands, but for its folders, which are below `base`, its
+    port, and what makes a small session start sooner. It must end well.
+    """
+    port, log = free_port(), base / "log"
+    text = (_EXAMPLE / "spark-defaults.conf").read_text().replace("/data", str(base)).replace("15002", str(port))
+    further = {**SETTINGS, **FEW_FORKS, "spark.master": "local[2]", "spark.driver.memory": "1g"}
+    text = "\n".join([text, *(f"{name} {value}" for name, value in further.items())])
+    (base / "spark-defaults.conf").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(base)}
+    environment.pop("PYSPARK_PYTHON", None)
+    command = [sys.executable, str(_EXAMPLE / "serve.py")]
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, cwd=base, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert process.stdout
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], _REGISTERED_S)
+        assert ready, log.read_text()[-4000:]
+        assert process.stdout.readline() == "ready\n", log.read_text()[-4000:]
+        yield f"sc://localhost:{port}"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=_REGISTERED_S) == 0, log.read_text()[-4000:]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def session(url: str) -> SparkSession:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.shared.small_spark import FEW_FORKS, SETTINGS
-from tests.streaming.connect.server import ROOT, free_port
+from tests.streaming.connect.server import ROOT, registered
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
-FOLDER = ROOT / "examples" / "connect_server"
 PAGE = ROOT / "docs" / "guides" / "spark-connect.md"
 CLIENT = Path(__file__).with_name("registered_client.py")
 PATIENCE_S = 300
@@ -31,35 +27,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(base: Path) -> Iterator[str]:
-    """The example as it stands, but for its folders, its port, and what makes a small session start sooner."""
-    port = free_port()
-    text = (FOLDER / "spark-defaults.conf").read_text().replace("/data", str(base)).replace("15002", str(port))
-    further = {**SETTINGS, **FEW_FORKS, "spark.master": "local[2]", "spark.driver.memory": "1g"}
-    text = "\n".join([text, *(f"{name} {value}" for name, value in further.items())])
-    (base / "spark-defaults.conf").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(base)}
-    environment.pop("PYSPARK_PYTHON", None)
-    with (base / "log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, str(FOLDER / "serve.py")],
-            cwd=base,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert server.stdout
-    try:
-        ready, _, _ = select.select([server.stdout], [], [], PATIENCE_S)
-        assert ready, (base / "log").read_text()[-4000:]
-        assert server.stdout.readline() == "ready\n", (base / "log").read_text()[-4000:]
-        yield f"sc://localhost:{port}"
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=PATIENCE_S) == 0, (base / "log").read_text()[-4000:]
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    with registered(base) as url:
+        yield url
 
 
 def run(program: Path, *arguments: str) -> str:

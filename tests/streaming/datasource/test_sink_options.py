@@ -9,6 +9,7 @@ import pytest
 from tidelog.log.errors import ConfigurationError
 from tidelog.streaming import Sink
 from tidelog.streaming.datasource.sink_options import _ARGUMENTS, parse_sink
+from tidelog.streaming.datasource.stream_sinks import with_name_of_flow
 
 PATH = {"path": "/data/t"}
 
@@ -149,3 +150,30 @@ def test_an_error_does_not_show_storage_options() -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_sink(PATH | {"storageOption.secret": "hunter2", "nonsense": "1"})
     assert "hunter2" not in str(caught.value)
+
+
+# --- flows of a pipeline ----------------------------------------------------------------------------------------------
+
+
+def name_of_flow(checkpoint: str, *, is_table: bool = True, **options: str) -> str:
+    named = with_name_of_flow({**PATH, "checkpointLocation": checkpoint, **options}, is_table=is_table)
+    return str(parse_sink(named).arguments["name"])
+
+
+def test_each_flow_and_each_full_refresh_has_a_name_of_its_own() -> None:
+    root = "file:///storage/_checkpoints/tidelog/db/t"
+    assert name_of_flow(f"{root}/first/0") == "first.0"
+    assert name_of_flow(f"{root}/first/1/") == "first.1"
+    assert name_of_flow(f"{root}/first/1", is_table=False) == "first"
+    assert name_of_flow(f"{root}/first/0", sinkName="own") == "own"
+
+
+def test_a_flow_can_have_any_name() -> None:
+    names = ["é", "a b", "a\tb", "a_b", "x" * 200, "x" * 201, "\N{SNOWMAN}" * 200]
+    found = [Sink("/data/t", name=name_of_flow(f"/s/{name}/10")).settings.name for name in names]
+    assert len(set(found)) == len(names)
+    assert found[3] == "a_b.10"
+
+
+def test_a_flow_without_a_checkpoint_keeps_its_options() -> None:
+    assert with_name_of_flow(PATH, is_table=True) == PATH

@@ -121,6 +121,23 @@ def test_cluster_by_is_a_property(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_spark_knows_by_what_a_table_is_clustered(spark: SparkSession, tmp_path: Path) -> None:
+    """It compares the columns with those of a write, as of a materialized view, which names them each time."""
+    name = f"tidelog.`{tmp_path}/table`"
+    spark.sql(f"CREATE TABLE {name} (id INT, `a.b` INT) CLUSTER BY (`a.b`)")
+    writer = spark.sql("SELECT 1 AS id, 2 AS `a.b`").write.format("tidelog").mode("append")
+    writer.clusterBy("`a.b`").saveAsTable(name)
+    with pytest.raises(PySparkException, match="do not match the existing table"):
+        spark.sql("SELECT 1 AS id, 2 AS `a.b`").write.mode("append").clusterBy("id").saveAsTable(name)
+    assert rows(spark, f"SELECT * FROM {name}") == [(1, 2)]
+    spark.sql("SELECT 3 AS id, 4 AS `a.b`").writeTo(name).overwritePartitions()
+    assert rows(spark, f"SELECT * FROM {name}") == [(3, 4)]
+    assert "cluster_by" not in str(rows(spark, f"SHOW CREATE TABLE {name}"))
+    spark.sql(f"CREATE TABLE tidelog.`{tmp_path}/like` LIKE {name}")
+    assert Table.open(f"{tmp_path}/like").properties["tidelog.clusterBy"] == "a.b"
+
+
+@pytest.mark.full
 @pytest.mark.skipif(INSTALLED < (4, 2), reason="Spark asks no catalog for it")
 def test_a_table_like_another_one(spark: SparkSession, tmp_path: Path) -> None:
     source, path = f"tidelog.`{tmp_path}/source`", f"{tmp_path}/copy"

@@ -1,0 +1,1 @@
+"""A Spark Declarative Pipeline whose tables are tidelog's: `make demo-pipeline`. Start at demo.py."""
