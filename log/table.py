@@ -44,6 +44,7 @@ class Table(Statements, UpkeepMethods):
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         description: str | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> Table:
         """Create an empty table at `path` and open it.
 
@@ -73,6 +74,8 @@ class Table(Statements, UpkeepMethods):
                 `memory://` need none and ignore them.
             exist_ok: If there is a table at `path` already, open it, whatever its schema.
             description: A comment on the table.
+            defaults: For a column, the SQL of the value that new rows get that do not name it. Clients that do not know
+                the table feature `allowColumnDefaults` can then not write to the table.
 
         Raises:
             TableExistsError: There is a table at `path` already.
@@ -93,7 +96,9 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM, description)
+        state = create_table.create(
+            store, schema, partition_by, properties or {}, REAL_SYSTEM, description, defaults or {}
+        )
         if state is not None:
             return cls(store, state)
         if not exist_ok:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import msgspec
 import pyarrow as pa
@@ -26,8 +27,9 @@ from tidelog.log.format import commit_info, filenames
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.format.column_mapping import asks_for_mapping, mapped_by_name
 from tidelog.log.format.properties import FIRST_VERSION
-from tidelog.log.format.protocol import for_new_table, is_dropped, requested
+from tidelog.log.format.protocol import for_new_table, is_dropped, requested, with_feature
 from tidelog.log.format.schema import own_names, require_depth, table_schema, to_schema_string
 from tidelog.log.read.absent_table import require_unused
 from tidelog.log.read.changes import change_schema
@@ -39,6 +41,7 @@ from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 
 _LOGGER = logger(__name__)
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def create(
@@ -48,13 +51,14 @@ def create(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
+    defaults: Mapping[str, str] = _NONE,
 ) -> LogState | None:
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system, description)
+    staged = staged_creation(schema, partition_by, properties, system, description, defaults)
     try:
         state = load(store)
     except TableNotFoundError:
@@ -120,6 +124,7 @@ def staged_creation(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
+    defaults: Mapping[str, str] = _NONE,
 ) -> Staged:
     """The first commit of an empty table. Raises SchemaMismatchError, ConfigurationError, as `create` does."""
     if isinstance(partition_by, str):
@@ -136,7 +141,7 @@ def staged_creation(
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **own}
     if isinstance(schema, pa.Schema):
         require_depth(schema)
-    _require_schema(schema)
+    require_schema(schema)
     columns = table_schema(schema)
     if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
         change_schema(columns, "cdc")
@@ -155,15 +160,36 @@ def staged_creation(
         description=description,
         created_time=system.now_ms(),
     )
+    if asks_for_mapping(configuration):
+        metadata = mapped_by_name(metadata)
+    protocol = requested(for_new_table(columns, configuration), texts)
+    if defaults:
+        metadata = _with_defaults(metadata, defaults)
+        protocol = with_feature(protocol, "allowColumnDefaults")
     return Staged(
         operation="CREATE TABLE",
         operation_class=OperationClass.NONE,
-        protocol=requested(for_new_table(columns, configuration), texts),
+        protocol=protocol,
         metadata=metadata,
     )
 
 
-def _require_schema(schema: object) -> None:
+def _with_defaults(metadata: Metadata, defaults: Mapping[str, str]) -> Metadata:
+    """The metadata with the SQL of what new rows get that do not name a column."""
+    schema = msgspec.json.decode(metadata.schema_string)
+    for name in defaults.keys() - {field["name"] for field in schema["fields"]}:
+        raise ConfigurationError(f"there is no column {name!r} that could have a default", advice="leave it out")
+    fields = [
+        {**field, "metadata": {**field["metadata"], "CURRENT_DEFAULT": defaults[field["name"]]}}
+        if field["name"] in defaults
+        else field
+        for field in schema["fields"]
+    ]
+    return msgspec.structs.replace(metadata, schema_string=msgspec.json.encode({**schema, "fields": fields}).decode())
+
+
+def require_schema(schema: object) -> None:
+    """Raise ConfigurationError unless it is an Arrow schema with columns of distinct names."""
     if not isinstance(schema, pa.Schema):
         raise ConfigurationError(
             f"the schema must be a pyarrow.Schema, not {type(schema).__name__}",
