@@ -21,9 +21,10 @@ import org.apache.spark.sql.types.StructType;
 public abstract class NewerCatalog extends Namespaces {
   abstract Table load(Identifier table, Map more);
 
-  /** For ALTER TABLE: a new table gets its constraints by a second statement. */
+  /** Constraints are for ALTER TABLE: a new table gets them by a second statement. */
   public Set capabilities() {
     HashSet can = new HashSet();
+    can.add(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
     can.add(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
     return can;
   }

@@ -133,6 +133,7 @@ public class RowChanges extends SparkStrategy {
         // Of a table without partitions it is the whole table.
         boolean isWhole = ((DataSourceV2Relation) relation).table().partitioning().length == 0;
         options.put("partitionOverwriteMode", isWhole ? "static" : "dynamic");
+        ((Catalog.PathTable) ((DataSourceV2Relation) relation).table()).evolving(options);
         request = DefaultSource.request("write", options);
         request.put("mode", "Overwrite");
       }

@@ -7,6 +7,7 @@ session of Spark Connect has no JVM here, and keeps the Python source (`source.p
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import socket
@@ -32,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.operations.overwrite import live_partitions
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
@@ -48,14 +50,16 @@ from tidelog.streaming.datasource import (
 )
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
-from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.datasource.read_options import parse_read, split_names
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
-_OTHER_NAMES = ("TIDELOG", "Tidelog")
+# By this file Spark finds a class by its short name, in any case.
+_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+_SERVICE_FOLDER = "tidelog-service-"
 _STREAMS = "tidelog.Streams"
 _LATER_SESSIONS = "tidelog.LaterSessions"
 _CATALOG = "tidelog.Catalog"
@@ -78,7 +82,15 @@ _PROCEDURES = "tidelog.Procedures"
 _TABLE_CHANGES = "tidelog.TableChanges"
 _ROW_CHANGES = "tidelog.RowChanges"
 _NAMED_FUNCTIONS = "tidelog.NamedFunctions"
-_OLDER_CATALOG = "package tidelog; public abstract class NewerCatalog extends Namespaces {}"
+_OLDER_CATALOG = """
+    package tidelog;
+    import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
+    public abstract class NewerCatalog extends Namespaces {
+        public java.util.Set capabilities() {
+            return java.util.Collections.singleton(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE);
+        }
+    }
+"""
 _CATALOG_SETTING = "spark.sql.catalog.tidelog"
 _ZONE = "spark.sql.session.timeZone"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -102,10 +114,7 @@ def install(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     try:
         source = _loaded(jvm, _CLASS)
-        # Spark looks for a class by the format's name as it is written.
-        for name in _OTHER_NAMES:
-            text = f"package {name}; public class DefaultSource extends tidelog.DefaultSource {{}}"
-            _loaded(jvm, f"{name}.DefaultSource", text)
+        _name_source(jvm)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
@@ -121,6 +130,19 @@ def install(spark: SparkSession) -> bool:
     _hide_secrets(spark)
     _hide_secrets_of_others(spark)
     return True
+
+
+def _name_source(jvm: Any) -> None:
+    """Let Spark find the class by the format's name. The file has to stay for as long as the JVM."""
+    loader = _context_loader(jvm)
+    if any(_SERVICE_FOLDER in url.toString() for url in loader.getURLs()):
+        return
+    folder = Path(tempfile.mkdtemp(prefix=_SERVICE_FOLDER))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    service = folder / _SERVICE
+    service.parent.mkdir(parents=True)
+    service.write_text(f"{_CLASS}\n", encoding="utf-8")
+    loader.addURL(jvm.java.io.File(str(folder)).toURI().toURL())
 
 
 def _install_catalog(spark: SparkSession, jvm: Any) -> None:
@@ -392,7 +414,8 @@ def _overwrite(request: Mapping[str, Any], given: Any) -> None:
     """Replace the rows that pass Spark's filters."""
     java, filters = given
     options = request["options"]
-    table = table_to_read(parse_read(options, streaming=False, session_zone="UTC"))
+    given, storage_options = split_names(options)
+    table = TableReader.open(given["path"], storage_options=storage_options)
     where = exact_predicate(list(filters), table.schema)
     if where is None:
         partition = one_partition(list(filters), table.schema, table.at().partition_by)

@@ -43,6 +43,7 @@ from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 from tidelog.streaming.datasource.sql_columns import (
     arrow_columns,
+    column_defaults,
     is_replaceable,
     nullable,
     partitions_and_clusters,
@@ -72,7 +73,6 @@ _OF_CREATE = {
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _CHANGES = "use ALTER TABLE ... ADD COLUMNS, ALTER COLUMN, ADD CONSTRAINT or SET TBLPROPERTIES"
-_NEW_TABLE = "make a new table with CREATE TABLE ... AS SELECT, which can have other columns"
 _CLUSTER = "use TBLPROPERTIES ('tidelog.clusterBy' = 'column'), by which a major compaction clusters"
 # What is refused, by the name of Spark's class for it or of RowChanges, and what to use instead.
 _REFUSED = {
@@ -96,18 +96,20 @@ _REFUSED = {
         "CREATE TABLE ... LIKE is not supported",
         "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
     ),
-    "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
     "NewConstraint": ("a constraint in CREATE TABLE is not supported", "use ALTER TABLE ... ADD CONSTRAINT after it"),
     "PartitionOrder": (
         "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
         "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
     ),
-    "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
     "SetLocation": (
         "ALTER TABLE ... SET LOCATION is not supported",
         "use DROP TABLE, which keeps a table that has a LOCATION, and CREATE TABLE ... LOCATION",
     ),
     "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
+    "OverwriteSchema": (
+        "the table has other columns than the frame",
+        'add .option("overwriteSchema", "true"), which replaces the columns of the table with those of the frame',
+    ),
     "ReplacePart": (
         "where and partitionOverwriteMode do not fit REPLACE TABLE, which replaces all rows",
         "leave them out, or use writeTo(...).overwritePartitions(), or INSERT INTO ... REPLACE WHERE",
@@ -402,6 +404,7 @@ def _create(request: Request, _: Any) -> str:
             properties={**clusters, **own},
             storage_options=storage_options,
             description=request["properties"].get("comment"),
+            defaults=column_defaults(request["schema"]),
         )
     if path != name and not _has_location(name, storage_options, path):
         if isinstance(made, Table):
@@ -501,9 +504,9 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replace(request: Request, _: Any) -> str:
-    """The table of a REPLACE TABLE that keeps all but its rows.
+    """The table of a REPLACE TABLE, as it will be.
 
-    Raises ConfigurationError for one that would get other columns, partitions or properties.
+    Raises ConfigurationError for one that would get other properties, another comment or another place.
     """
     path, storage_options = place(request)
     table = TableReader.open(path, storage_options=storage_options)
@@ -516,8 +519,7 @@ def _replace(request: Request, _: Any) -> str:
     different = [
         what
         for what, differs in {
-            "columns": not is_replaceable(head.schema, wanted),
-            "partitions": list(head.partition_by) != partitions,
+            "defaults": bool(column_defaults(request["schema"])),
             "properties": not properties.items() <= head.state.head.metadata.configuration.items()
             or (comment is not None and comment != head.state.head.metadata.description),
             "location": _plain(request["properties"].get("location", path)) != path,
@@ -527,9 +529,31 @@ def _replace(request: Request, _: Any) -> str:
     if different:
         raise ConfigurationError(
             f"REPLACE TABLE with other {' and '.join(different)} than the table has is not supported",
-            advice="use DROP TABLE and CREATE TABLE, or ALTER TABLE before it; with the same ones it is one commit",
+            advice="use ALTER TABLE or COMMENT ON TABLE before it, or DROP TABLE and CREATE TABLE",
         )
-    return _described((path, storage_options), table)
+    described = _described((path, storage_options), table)
+    if is_replaceable(head.schema, wanted) and list(head.partition_by) == partitions:
+        return described
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    found = {
+        "schema": spark_versions.columns_from_arrow(nullable(wanted)).json(),
+        "strict": columns.json(),
+        "partitions": partitions,
+        "replaces": True,
+    }
+    return json.dumps({**json.loads(described), **found})
+
+
+def _replace_columns(request: Request, _: Any) -> None:
+    """Empty a table, and give it other columns, in one commit."""
+    path, storage_options = changed_place(request)
+    columns = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+
+    def staged(transaction: Transaction) -> Transaction:
+        transaction.replace_columns(columns, request["partitions"])
+        return transaction.truncate()
+
+    Table.open(path, storage_options=storage_options).statement(staged)
 
 
 def _create_named(request: Request, _: Any) -> None:
@@ -657,6 +681,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "create": _create,
     "createLike": _create_like,
     "replace": _replace,
+    "replaceColumns": _replace_columns,
     "createNamed": _create_named,
     "alter": _alter,
     "refused": lambda request, _: refuse_change(request["change"]),

@@ -116,6 +116,16 @@ def arrow_columns(schema: StructType) -> pa.Schema:
     return pa.schema([field.with_metadata(given) if given else field for field, given in zip(plain, own, strict=True)])
 
 
+def column_defaults(schema: str) -> dict[str, str]:
+    """The SQL of the defaults of columns, as Spark's JSON of them has it."""
+    fields = json.loads(schema)["fields"]
+    return {
+        field["name"]: field["metadata"]["CURRENT_DEFAULT"]
+        for field in fields
+        if "CURRENT_DEFAULT" in field.get("metadata", {})
+    }
+
+
 def without_lengths(schema: str) -> StructType:
     """Columns of Spark's, as JSON, with STRING in place of VARCHAR and CHAR: so Spark reads them."""
     return StructType([_without_length(field) for field in StructType.fromJson(json.loads(schema))])
