@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
-from tidelog.log.errors import ConcurrentTransactionException, ConflictError, HistoryExpiredError, TidelogError
+from tidelog.log.errors import (
+    ConcurrentTransactionException,
+    ConfigurationError,
+    ConflictError,
+    HistoryExpiredError,
+    TidelogError,
+)
+from tidelog.log.operations.alter_table import DropColumn, RenameColumn
 from tidelog.log.operations.merge_rules import ALL, Rule, merge_rules, require_one_way
 from tidelog.log.predicate import at_time, update_at_time
 from tidelog.log.read.keys import keys_of_upsert
@@ -25,6 +32,11 @@ _T = TypeVar("_T")
 
 # More conflicts in a row are contention, which the caller should know about.
 STATEMENT_RETRIES = 3
+
+
+def _no_rows(_: str) -> bool:
+    """For changes that ask nothing of the rows that are there."""
+    return False
 
 
 def run_statement(attempt: Callable[[], _T], path: str) -> _T:
@@ -355,6 +367,45 @@ class Statements(TableReader):
         return self.statement(
             lambda transaction: transaction.add_columns(held, allow_protocol_upgrade=allow_protocol_upgrade)
         )
+
+    def rename_column(self, column: str | Sequence[str], name: str) -> Committed:
+        """Give a column another name. No data file is read or written.
+
+        The table must map its columns: set the property `delta.columnMapping.mode` to `name`. Partition columns, and
+        the properties that name columns, such as `tidelog.primaryKey`, take the new name.
+
+        Args:
+            column: The name of the column, or the names down to a field of structs: `("place", "city")`.
+            name: The new name of the column, or of the field.
+
+        Raises:
+            ConfigurationError: There is no such column, the name is taken, or a constraint or a generated column reads
+                the column.
+            UnsupportedFeatureError: The table does not map its columns.
+        """
+        parts = (column,) if isinstance(column, str) else tuple(column)
+        return self.statement(lambda transaction: transaction.alter([RenameColumn(parts, name)], _no_rows))
+
+    def drop_columns(self, columns: Sequence[str | Sequence[str]]) -> Committed:
+        """Take columns away. Their values stay in old files, which no version from now on shows.
+
+        The table must map its columns: set the property `delta.columnMapping.mode` to `name`. A new column with a name
+        from before is null in old rows.
+
+        Args:
+            columns: Each the name of a column, or the names down to a field of structs: `("place", "city")`.
+
+        Raises:
+            ConfigurationError: There is no such column; it is a partition column, or the last one; or a constraint, a
+                generated column or a property of the table names it.
+            UnsupportedFeatureError: The table does not map its columns.
+        """
+        if isinstance(columns, str):
+            raise ConfigurationError(
+                "columns must be a list of column names, not a string", advice=f"pass [{columns!r}]"
+            )
+        changes = [DropColumn((column,) if isinstance(column, str) else tuple(column)) for column in columns]
+        return self.statement(lambda transaction: transaction.alter(changes, _no_rows))
 
     def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
         """Stage an operation on the newest version and commit it; see `run_statement` for conflicts."""

@@ -74,7 +74,8 @@ class Table(Statements, UpkeepMethods):
                 `memory://` need none and ignore them.
             exist_ok: If there is a table at `path` already, open it, whatever its schema.
             description: A comment on the table.
-            defaults: By column, the SQL of the value that new rows get which do not give the column.
+            defaults: By column, the SQL of the value that new rows get which do not give the column. Clients that do
+                not know the table feature `allowColumnDefaults` can then not write to the table.
 
         Raises:
             TableExistsError: There is a table at `path` already.
@@ -95,7 +96,9 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM, description, defaults)
+        state = create_table.create(
+            store, schema, partition_by, properties or {}, REAL_SYSTEM, description, defaults or {}
+        )
         if state is not None:
             return cls(store, state)
         if not exist_ok:

@@ -38,6 +38,7 @@ from tidelog.log.operations import (
 )
 from tidelog.log.operations.merge_rules import ALL, PARTIAL, MergeRules, Rule, merge_rules, require_one_way
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
+from tidelog.log.operations.replace_columns import replaced_columns
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.operations.upsert_order import OUTDATED
 from tidelog.log.presentable import brief
@@ -91,6 +92,7 @@ class Transaction:
         # The commit follows `_base`. Operations are staged on `_state`, which differs only by an evolved schema.
         self._base = self._state = state
         self._evolved: Metadata | None = None
+        self._is_metadata_due = False
         self._system = system
         self._began_s = system.monotonic_s() if began_s is None else began_s
         self._on_commit = on_commit
@@ -306,13 +308,46 @@ class Transaction:
         """
         self._require_unstaged()
         metadata = schema_evolution.evolved(self._state.head, self._store.url, self._system, data)
-        if metadata is None:
-            return False
+        if metadata is not None:
+            self._set_metadata(metadata)
+        return metadata is not None
+
+    def replace_columns(self, columns: pa.Schema, partition_by: Sequence[str] = ()) -> bool:
+        """Give the table, in the same commit, other columns, and other partition columns.
+
+        Call it before staging an OVERWRITE of the whole table, as rows that stay would have other columns.
+
+        Args:
+            columns: The columns. The properties of the table stay.
+            partition_by: The partition columns. Without any, they stay if the columns do.
+
+        Returns:
+            Whether anything is new.
+
+        Raises:
+            ConfigurationError, SchemaMismatchError, UnsupportedFeatureError: As for `replaced_columns`.
+        """
+        self._require_unstaged()
+        head, path, system = self._state.head, self._store.url, self._system
+        metadata = replaced_columns(head, path, system, columns, partition_by)
+        if metadata is not None:
+            self.adopt_metadata(metadata)
+        return metadata is not None
+
+    def adopt_metadata(self, metadata: Metadata) -> None:
+        """Commit this metadata with the operation, even if it changes no rows.
+
+        That is what `evolve` or `replace_columns` made of the same version in another transaction.
+        """
+        self._require_unstaged()
+        self._set_metadata(metadata)
+        self._is_metadata_due = True
+
+    def _set_metadata(self, metadata: Metadata) -> None:
         self._evolved = metadata
         self._state = self._base.with_metadata(metadata)
         for name in ("schema", "writer"):
             self.__dict__.pop(name, None)
-        return True
 
     def wider_types(self, data: pa.Schema) -> Mapping[str, pa.DataType | None]:
         """The columns, and `column.field`, that `evolve` would widen if the table had `delta.enableTypeWidening`.
@@ -415,7 +450,9 @@ class Transaction:
             ConfigurationError: Nothing is staged, or the transaction has ended.
         """
         self._require_open()
-        if self._without_commit is not None:
+        if self._staged is None and self._is_metadata_due:
+            self._staged = Staged("WRITE", OperationClass.NONE)
+        elif self._without_commit is not None:
             self._ended = True
             return self._without_commit
         if self._staged is None:
@@ -423,7 +460,7 @@ class Transaction:
                 "nothing is staged in this transaction", advice="call a method such as insert(...) before commit()"
             )
         self._ended = True
-        if self._staged.is_empty:
+        if self._staged.is_empty and not self._is_metadata_due:
             discard(self._store, self._staged)
             return self._unchanged()
         staged = self._staged if self._evolved is None else replace(self._staged, metadata=self._evolved)

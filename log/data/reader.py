@@ -443,9 +443,15 @@ def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError
 
 
 def _damaged(store: Store, file: DataFile, error: Exception) -> DataFileDamagedError:
+    advice = "restore it from a backup, or restore the table to a version without it"
+    if isinstance(error, pa.ArrowTypeError):
+        advice = (
+            "if the columns of the table were replaced since, read the changes after that version, or the rows as of a "
+            f"version before it; otherwise {advice}"
+        )
     return DataFileDamagedError(
         f"the data file {file.path} of {store.url} cannot be read: {error}",
-        advice="restore it from a backup, or restore the table to a version without it",
+        advice=advice,
         path=store.url,
         file=file.path,
     )
@@ -563,7 +569,7 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     """Cast a file's `values` to the type of the table's `field`; nested fields are matched one by one."""
     kind = field.type
     if not pt.is_nested(kind):
-        return _cast(values, kind)
+        return _cast(values, field)
     if is_variant(field):
         _refuse_shredded(values, field)
     if pt.is_struct(kind) and pt.is_struct(values.type):
@@ -573,7 +579,7 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     elif pt.is_list(kind) and nested.is_any_list(values.type):
         parts = [kind.value_field]
     else:
-        raise pa.ArrowTypeError(f"column {field.name!r} is {values.type} in the file but {kind} in the table")
+        raise _other_type(values, field)
     return nested.convert_lists(values, kind, [_reshaper(own) for own in parts])
 
 
@@ -589,13 +595,26 @@ def _children(values: pa.StructArray, kind: pa.StructType) -> list[pa.Array]:
     ]
 
 
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    kind = field.type
     if values.type.equals(kind):
         return values
+    if _is_text(kind) != _is_text(values.type) and not pt.is_null(values.type):
+        # Arrow would parse and print values: the columns of the table were replaced by others.
+        raise _other_type(values, field)
     if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
         # int96 timestamps are in nanoseconds; Spark keeps microseconds.
         return values.cast(kind, safe=False)
     return values.cast(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pt.is_dictionary(kind) else kind
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+
+
+def _other_type(values: pa.Array, field: pa.Field) -> pa.ArrowTypeError:
+    return pa.ArrowTypeError(f"column {field.name!r} is {values.type} in the file but {field.type} in the table")
 
 
 def _parquet_id(field: pa.Field) -> int | None:

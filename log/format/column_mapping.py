@@ -5,8 +5,10 @@ Source: the Delta protocol, "Column Mapping". Fields are the plain objects of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import msgspec
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import properties
@@ -44,7 +46,7 @@ def highest_used_id(metadata: Metadata, fields: Sequence[Field], path: str) -> i
         ) from error
 
 
-def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[], str]) -> tuple[list[Field], int]:
+def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[Field], str]) -> tuple[list[Field], int]:
     """Give all fields, including nested ones, ids after `last_id` and physical names.
 
     Returns the new fields and the last id assigned.
@@ -52,13 +54,13 @@ def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[], str]) -
     result = []
     for field in fields:
         last_id += 1
-        own = {_ID: last_id, PHYSICAL_NAME: new_name()}
+        own = {_ID: last_id, PHYSICAL_NAME: new_name(field)}
         kind, last_id = _mapped_type(field["type"], last_id, new_name)
         result.append({**field, "type": kind, "metadata": {**(field.get("metadata") or {}), **own}})
     return result, last_id
 
 
-def _mapped_type(kind: Any, last_id: int, new_name: Callable[[], str]) -> tuple[Any, int]:
+def _mapped_type(kind: Any, last_id: int, new_name: Callable[[Field], str]) -> tuple[Any, int]:
     if isinstance(kind, str):
         return kind, last_id
     kind = dict(kind)
@@ -68,6 +70,23 @@ def _mapped_type(kind: Any, last_id: int, new_name: Callable[[], str]) -> tuple[
         if inner in kind:
             kind[inner], last_id = _mapped_type(kind[inner], last_id, new_name)
     return kind, last_id
+
+
+def asks_for_mapping(configuration: Mapping[str, str]) -> bool:
+    """Whether columns are mapped by their names in data files."""
+    return configuration.get(properties.COLUMN_MAPPING_MODE, "none").strip().lower() == "name"
+
+
+def mapped_by_name(metadata: Metadata) -> Metadata:
+    """The metadata of a table that maps its columns from now on: each has in data files the name that it has now."""
+    schema = msgspec.json.decode(metadata.schema_string)
+    fields, last_id = mapped(schema["fields"], 0, lambda field: str(field["name"]))
+    own = {properties.COLUMN_MAPPING_MODE: "name", properties.COLUMN_MAPPING_MAX_ID: str(last_id)}
+    return msgspec.structs.replace(
+        metadata,
+        schema_string=msgspec.json.encode({**schema, "fields": fields}).decode(),
+        configuration={**metadata.configuration, **own},
+    )
 
 
 def _fields_within(kind: Any) -> list[Field]:

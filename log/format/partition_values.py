@@ -65,7 +65,11 @@ def from_text(text: str | None, kind: pa.DataType) -> Any:
         return _parse(text, kind)
     except (ValueError, ArithmeticError) as error:
         message = f"the partition value {text!r} is not a valid {kind}"
-        raise CorruptLogError(message, advice="copy _delta_log back from a backup") from error
+        raise CorruptLogError(
+            message,
+            advice="copy _delta_log back from a backup; or, if the columns of the table were replaced since, read the "
+            "changes after that version",
+        ) from error
 
 
 def _parse(text: str, kind: pa.DataType) -> Any:

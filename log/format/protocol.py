@@ -68,6 +68,7 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
     properties.ENABLE_TYPE_WIDENING: "typeWidening",
     properties.CHECKPOINT_POLICY: "v2Checkpoint",
+    properties.COLUMN_MAPPING_MODE: "columnMapping",
 }
 
 # The property that turns each of these features on. Without it, the feature asks nothing of a writer.
@@ -100,6 +101,8 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
         both.add("v2Checkpoint")
     if properties.flag(configuration, properties.ENABLE_TYPE_WIDENING):
         both.add("typeWidening")
+    if needs(configuration, properties.COLUMN_MAPPING_MODE):
+        both.add("columnMapping")
     writer_only = set()
     if properties.flag(configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS):
         writer_only.add("inCommitTimestamp")
@@ -124,6 +127,8 @@ def needs(configuration: Mapping[str, str], key: str) -> bool:
     """Whether the property asks for its feature."""
     if key == properties.CHECKPOINT_POLICY:
         return configuration.get(key, "").lower() == properties.V2_CHECKPOINTS
+    if key == properties.COLUMN_MAPPING_MODE:
+        return configuration.get(key, "none").strip().lower() != "none"
     return properties.flag(configuration, key)
 
 

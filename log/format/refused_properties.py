@@ -60,9 +60,9 @@ REFUSED: Mapping[str, RefusedProperty] = {
     "delta.inCommitTimestampEnablementTimestamp": _RECORDED,
     "delta.columnMapping.maxColumnId": _RECORDED,
     "delta.columnMapping.mode": RefusedProperty(
-        "tidelog cannot turn column mapping on",
-        "create the table with another engine, such as delta-spark; tidelog then reads and writes it",
-        frozenset({"none"}),
+        "tidelog maps columns by their names only",
+        "set it to name; a table that another engine made with ids is read and written",
+        frozenset({"none", "name"}),
     ),
     "delta.compatibility.symlinkFormatManifest.enabled": RefusedProperty(
         "tidelog writes no manifests, so those who read by them would miss its commits",

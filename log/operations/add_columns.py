@@ -136,7 +136,7 @@ def _with_fields(metadata: Metadata, added: list[dict[str, Any]], path: str, sys
     configuration = dict(metadata.configuration)
     if configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none":
         last = highest_used_id(metadata, schema["fields"], path)
-        added, last = mapped(added, last, lambda: f"col-{system.uuid()}")
+        added, last = mapped(added, last, lambda _: f"col-{system.uuid()}")
         configuration[properties.COLUMN_MAPPING_MAX_ID] = str(last)
     schema_string = msgspec.json.encode({**schema, "fields": [*schema["fields"], *added]}).decode()
     return msgspec.structs.replace(metadata, schema_string=schema_string, configuration=configuration)

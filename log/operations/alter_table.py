@@ -29,9 +29,16 @@ from tidelog.log.format.protocol import allows, with_feature
 from tidelog.log.format.schema import DEFAULT, EXISTS_DEFAULT, delta_type, primitive_of
 from tidelog.log.format.type_widening import TypeChange
 from tidelog.log.operations.add_columns import stage_add_columns
+from tidelog.log.operations.mapped_columns import (
+    has_column,
+    place_of,
+    renamed_column,
+    with_fields,
+    without_column,
+)
 from tidelog.log.operations.schema_evolution import fixed_columns
 from tidelog.log.predicate.tree import clipped
-from tidelog.log.presentable import brief, did_you_mean
+from tidelog.log.presentable import brief
 from tidelog.log.rules import refusals
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
@@ -111,6 +118,22 @@ class DropConstraint:
     exists: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Another name for a column, or for a field of structs."""
+
+    column: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """The end of a column, or of a field of structs; `exists` says that there must be one."""
+
+    column: tuple[str, ...]
+    exists: bool = True
+
+
 Alteration = (
     AddColumn
     | SetDescription
@@ -121,6 +144,8 @@ Alteration = (
     | MoveColumn
     | AddConstraint
     | DropConstraint
+    | RenameColumn
+    | DropColumn
 )
 
 
@@ -197,19 +222,33 @@ class _Altered:
                 self._add_constraint(change)
             case DropConstraint():
                 self._drop_constraint(change)
+            case RenameColumn(column, name):
+                self.operation = "RENAME COLUMN"
+                found = renamed_column(self._changed_head(), self._path, column, name)
+                self.metadata = found
+            case DropColumn():
+                self.operation = "DROP COLUMNS"
+                self._drop(change)
 
     # --- columns
 
     def _add(self, change: AddColumn) -> None:
         self.operation = "ADD COLUMNS"
-        head = replace(self._head, metadata=self.metadata, protocol=self.protocol)
-        staged = stage_add_columns(head, self._path, self._system, [change.field])
+        staged = stage_add_columns(self._changed_head(), self._path, self._system, [change.field])
         if staged is None or staged.metadata is None:
             raise AssertionError(change)
         self.metadata = staged.metadata
         if change.after is not None:
             name, after = change.field.name, change.after
             self._fields((), lambda fields: self._moved(fields, name, after))
+
+    def _drop(self, change: DropColumn) -> None:
+        if not change.exists and not has_column(self.metadata, change.column):
+            return
+        self.metadata = without_column(self._changed_head(), self._path, change.column)
+
+    def _changed_head(self) -> Head:
+        return replace(self._head, metadata=self.metadata, protocol=self.protocol)
 
     def _change(self, column: Sequence[str], change: Callable[[Field], Field]) -> Field:
         """Change a column, or a field of structs. Returns it."""
@@ -225,35 +264,10 @@ class _Altered:
 
     def _fields(self, above: Sequence[str], change: Callable[[list[Field]], list[Field]]) -> None:
         """Change the table's columns, or the fields of a struct."""
-
-        def within(fields: list[Field], names: Sequence[str]) -> list[Field]:
-            if not names:
-                return change(fields)
-            place = self._place(fields, names[0])
-            kind = fields[place]["type"]
-            if not isinstance(kind, dict) or "fields" not in kind:
-                raise ConfigurationError(
-                    f"{'.'.join(above)} is not a struct, and only columns and fields of structs can be changed",
-                    advice="make a new table for other types of elements, keys and values",
-                )
-            inner = {**kind, "fields": within(kind["fields"], names[1:])}
-            return [*fields[:place], {**fields[place], "type": inner}, *fields[place + 1 :]]
-
-        schema = msgspec.json.decode(self.metadata.schema_string)
-        changed = {**schema, "fields": within(schema["fields"], above)}
-        if changed != schema:
-            text = msgspec.json.encode(changed).decode()
-            self.metadata = msgspec.structs.replace(self.metadata, schema_string=text)
+        self.metadata = with_fields(self.metadata, self._path, above, change)
 
     def _place(self, fields: list[Field], name: str) -> int:
-        for place, field in enumerate(fields):
-            if field["name"].lower() == name.lower():
-                return place
-        known = [field["name"] for field in fields]
-        raise ConfigurationError(
-            f"there is no column {name!r} in {self._path}",
-            advice=f"{did_you_mean(name, known)}the columns are {', '.join(known)}",
-        )
+        return place_of(fields, name, self._path)
 
     def _moved(self, fields: list[Field], name: str, after: str) -> list[Field]:
         moved = fields[self._place(fields, name)]

@@ -27,6 +27,7 @@ from tidelog.log.format import commit_info, filenames
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.format.column_mapping import asks_for_mapping, mapped_by_name
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped, requested, with_feature
 from tidelog.log.format.schema import DEFAULT, own_names, require_depth, table_schema, to_schema_string
@@ -40,6 +41,7 @@ from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 
 _LOGGER = logger(__name__)
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def create(
@@ -49,14 +51,14 @@ def create(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
-    defaults: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] = _NONE,
 ) -> LogState | None:
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system, description, defaults or {})
+    staged = staged_creation(schema, partition_by, properties, system, description, defaults)
     try:
         state = load(store)
     except TableNotFoundError:
@@ -122,7 +124,7 @@ def staged_creation(
     properties: Mapping[str, object],
     system: System,
     description: str | None = None,
-    defaults: Mapping[str, str] = MappingProxyType({}),
+    defaults: Mapping[str, str] = _NONE,
 ) -> Staged:
     """The first commit of an empty table. Raises SchemaMismatchError, ConfigurationError, as `create` does."""
     if isinstance(partition_by, str):
@@ -139,7 +141,7 @@ def staged_creation(
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **own}
     if isinstance(schema, pa.Schema):
         require_depth(schema)
-    _require_schema(schema)
+    require_schema(schema)
     columns = table_schema(schema)
     if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
         change_schema(columns, "cdc")
@@ -158,6 +160,8 @@ def staged_creation(
         description=description,
         created_time=system.now_ms(),
     )
+    if asks_for_mapping(configuration):
+        metadata = mapped_by_name(metadata)
     protocol = requested(for_new_table(columns, configuration), texts)
     return Staged(
         operation="CREATE TABLE",
@@ -187,7 +191,8 @@ def _with_defaults(schema_string: str, defaults: Mapping[str, str]) -> str:
     return msgspec.json.encode(schema).decode()
 
 
-def _require_schema(schema: object) -> None:
+def require_schema(schema: object) -> None:
+    """Raise ConfigurationError unless it is an Arrow schema with columns of distinct names."""
     if not isinstance(schema, pa.Schema):
         raise ConfigurationError(
             f"the schema must be a pyarrow.Schema, not {type(schema).__name__}",

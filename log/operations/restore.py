@@ -15,6 +15,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import DomainMetadata, Metadata
 from tidelog.log.format.clustering import CLUSTERING_DOMAIN, clusters_by_nothing
+from tidelog.log.format.column_mapping import lasting_name
 from tidelog.log.format.identity import with_high_water_marks
 from tidelog.log.format.tombstone_list import TombstoneChange
 from tidelog.log.format.type_widening import with_types_of
@@ -91,6 +92,12 @@ def _restored_domains(
     return () if wanted == current[CLUSTERING_DOMAIN] else (wanted,)
 
 
+def _partitions(metadata: Metadata) -> list[str]:
+    """The partition columns by the names that they keep if they are renamed."""
+    names = {field["name"]: lasting_name(field) for field in msgspec.json.decode(metadata.schema_string)["fields"]}
+    return [names.get(name, name) for name in metadata.partition_columns]
+
+
 def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
     """The target's schema and properties, but for what a restore keeps, as wider types; None if nothing changes."""
     mode = "delta.columnMapping.mode"
@@ -100,7 +107,7 @@ def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
         )
     kept = {key: value for key, value in current.configuration.items() if _KEPT.fullmatch(key)}
     own = {key: value for key, value in target.configuration.items() if not _KEPT.fullmatch(key)}
-    if (current.partition_columns, current.id) != (target.partition_columns, target.id):
+    if (_partitions(current), current.id) != (_partitions(target), target.id):
         raise ConfigurationError(
             "that version has other partition columns or another table id than the table has now",
             advice="restore a later version",
@@ -110,6 +117,7 @@ def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
         schema_string=with_types_of(
             with_high_water_marks(target.schema_string, current.schema_string), current.schema_string
         ),
+        partition_columns=target.partition_columns,
         configuration={**own, **kept},
         description=target.description,
     )

@@ -91,11 +91,16 @@ def fixed_columns(metadata: Metadata, path: str) -> frozenset[str]:
     own = {rule.column.lower() for rule in rules.generated} | {rule.column.lower() for rule in rules.identities}
     for field in msgspec.json.decode(metadata.schema_string)["fields"]:
         name = field["name"].lower()
-        spelled = re.escape(name.replace("`", "``"))
-        is_read = any(re.search(rf"(?<!\w){spelled}(?!\w)", text.lower()) for text in texts)
+        is_read = any(reads_column(text, name) for text in texts)
         if is_read or (field["type"] == "float" and field["name"] in metadata.partition_columns):
             own.add(name)
     return frozenset(own)
+
+
+def reads_column(expression: str, name: str) -> bool:
+    """Whether an expression of a rule may read a column: its text has the name, in any case."""
+    spelled = re.escape(name.lower().replace("`", "``"))
+    return re.search(rf"(?<!\w){spelled}(?!\w)", expression.lower()) is not None
 
 
 class _Merge:
@@ -174,7 +179,7 @@ class _Merge:
         field = field.with_metadata({key: text for key, text in (field.metadata or {}).items() if key != SPARK_TYPE})
         fields: list[Field] = msgspec.json.decode(to_schema_string(pa.schema([field])))["fields"]
         if self.is_mapping:
-            fields, self.last_id = mapped(fields, self.last_id, lambda: f"col-{self._system.uuid()}")
+            fields, self.last_id = mapped(fields, self.last_id, lambda _: f"col-{self._system.uuid()}")
         self.added += fields
         return fields
 

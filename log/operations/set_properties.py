@@ -16,6 +16,7 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.format.column_mapping import mapped_by_name
 from tidelog.log.format.protocol import (
     FEATURES_BY_PROPERTY,
     allows,
@@ -30,7 +31,8 @@ from tidelog.log.read.keys import check_primary_key, order_columns
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 
-# Properties that users cannot set, and why.
+_MAPPING = table_properties.COLUMN_MAPPING_MODE
+# Properties that users cannot set, and why. Column mapping can be turned on.
 _FIXED: Mapping[str, str] = {
     table_properties.COLUMN_MAPPING_MODE: "existing data files name their columns as the mode prescribes",
     table_properties.COLUMN_MAPPING_MAX_ID: "it holds the highest column id ever used",
@@ -54,13 +56,16 @@ def stage_set_properties(
 
     Raises ConfigurationError for an invalid property, UnsupportedFeatureError if the versions would have to be raised.
     """
-    _require_changeable(changes, head.metadata)
-    changes = {key: value for key, value in changes.items() if key not in _FIXED}
+    maps = _asks_for_mapping(changes, head.metadata)
+    _require_changeable(changes, head.metadata, maps=maps)
+    changes = {key: value for key, value in changes.items() if key not in _FIXED or (maps and key == _MAPPING)}
     given = table_properties.validate({key: value for key, value in changes.items() if value is not None})
     texts = {key: text for key, text in given.items() if not table_properties.asks_for_protocol(key)}
     kept = {key: value for key, value in head.metadata.configuration.items() if key not in changes}
     metadata = msgspec.structs.replace(head.metadata, configuration={**kept, **texts})
-    _check(texts, metadata, path)
+    if maps:
+        metadata = mapped_by_name(metadata)
+    require_columns_of_properties(texts, metadata, path)
     asked = requested(head.protocol, given)
     protocol = _protocol_for(texts, asked, path, allow_upgrade=allow_protocol_upgrade)
     if (protocol, metadata) == (head.protocol, head.metadata):
@@ -75,7 +80,14 @@ def stage_set_properties(
     return _with_commit_times(staged, head, protocol, metadata, system)
 
 
-def _require_changeable(changes: Any, metadata: Metadata) -> None:
+def _asks_for_mapping(changes: Any, metadata: Metadata) -> bool:
+    """Whether the columns are to be mapped, and are not mapped yet. `validate` takes the mode `name` only."""
+    asked = changes.get(_MAPPING) if isinstance(changes, Mapping) else None
+    is_mapped = metadata.configuration.get(_MAPPING, "none") != "none"
+    return isinstance(asked, str) and not is_mapped and asked.strip().lower() != "none"
+
+
+def _require_changeable(changes: Any, metadata: Metadata, *, maps: bool) -> None:
     table_properties.require_names(changes)
     for key, value in changes.items():
         if value is None and table_properties.asks_for_protocol(key):
@@ -84,6 +96,8 @@ def _require_changeable(changes: Any, metadata: Metadata) -> None:
                 advice="drop a table feature with another engine; in delta-spark: ALTER TABLE ... DROP FEATURE",
             )
         present = metadata.configuration.get(key)
+        if maps and key == _MAPPING:
+            continue
         if key in _FIXED and present != (None if value is None else table_properties.property_text(key, value)):
             raise ConfigurationError(
                 f"the table property {key!r} cannot be changed: {_FIXED[key]}",
@@ -93,7 +107,7 @@ def _require_changeable(changes: Any, metadata: Metadata) -> None:
             )
 
 
-def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
+def require_columns_of_properties(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
     """Raise ConfigurationError for a property that does not fit the table's columns."""
     schema = columns_of(metadata, path)
     if table_properties.flag(texts, table_properties.ENABLE_CHANGE_DATA_FEED):

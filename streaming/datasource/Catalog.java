@@ -130,11 +130,14 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
 
   /** Whether saveAsTable, or spark.catalog.tableExists, asks: they know a missing table by Spark's error. */
   private static boolean isForLookUp() {
+    return isCalled("saveAsTable", "DataFrameWriter") || isCalled("tableExists", ".Catalog");
+  }
+
+  /** Whether this thread is within a method of a class whose name ends so. */
+  static boolean isCalled(String method, String type) {
     StackTraceElement[] callers = new Throwable().getStackTrace();
     for (int i = 0; i < callers.length; i++) {
-      String asked = callers[i].getMethodName();
-      if ((asked.equals("saveAsTable") && callers[i].getClassName().endsWith("DataFrameWriter"))
-          || (asked.equals("tableExists") && callers[i].getClassName().endsWith(".Catalog"))) {
+      if (callers[i].getMethodName().equals(method) && callers[i].getClassName().endsWith(type)) {
         return true;
       }
     }
@@ -177,7 +180,7 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     return new NewTable(this, table, new PathTable((String) ask("create", table, more)));
   }
 
-  /** The same table with other rows: the planner refuses other columns, partitions and properties. */
+  /** The same table with other rows: the planner refuses other properties. */
   public StagedTable stageReplace(Identifier table, StructType schema, Transform[] partitions, Map properties) {
     return new SameTable((String) ask("replace", table, described(schema, partitions, properties)));
   }
@@ -351,7 +354,15 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
       HashMap all = new HashMap(options);
       all.putAll(info.options().asCaseSensitiveMap());
-      return new Writing(all);
+      return new Writing(evolving(all));
+    }
+
+    /** The options of a write; INSERT WITH SCHEMA EVOLUTION adds the columns in its own commit. */
+    Map evolving(Map options) {
+      if (found.get("evolve") != null) {
+        options.put("mergeSchema", "true");
+      }
+      return options;
     }
 
     public boolean truncateTable() {
@@ -416,7 +427,7 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     }
   }
 
-  /** The table of a REPLACE TABLE: its rows are replaced in one commit. */
+  /** The table of a REPLACE TABLE: its rows are replaced in one commit, and so are its columns if there are others. */
   static class SameTable extends PathTable implements StagedTable {
     private boolean isWritten = false;
 
@@ -430,13 +441,34 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
       if (info.options().containsKey("where") || "dynamic".equalsIgnoreCase(mode)) {
         DefaultSource.refuse("ReplacePart");
       }
-      return ((Writing) super.newWriteBuilder(info)).truncate();
+      Writing writing = (Writing) super.newWriteBuilder(info);
+      if (hasOthers()) {
+        if (isCalled("saveAsTable", "DataFrameWriter")
+            && !"true".equalsIgnoreCase(info.options().get("overwriteSchema"))) {
+          DefaultSource.refuse("OverwriteSchema");
+        }
+        writing.replaceColumns(partitionNames());
+      }
+      return writing.truncate();
+    }
+
+    /** Whether the table gets other columns or partitions. */
+    private boolean hasOthers() {
+      return Boolean.TRUE.equals(found.get("replaces"));
     }
 
     public void commitStagedChanges() {
-      if (!isWritten) {
-        truncateTable();
+      if (isWritten) {
+        return;
       }
+      if (!hasOthers()) {
+        truncateTable();
+        return;
+      }
+      Map request = DefaultSource.request("replaceColumns", options());
+      request.put("schema", found.get("strict"));
+      request.put("partitions", partitionNames());
+      DefaultSource.ask(request, null);
     }
 
     // As above.
@@ -541,9 +573,16 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     private final Map options;
     private boolean truncates = false;
     private Object[] replaced = null;
+    private List partitions = null;
 
     Writing(Map options) {
       this.options = options;
+    }
+
+    /** Let the table have the columns of the rows, partitioned by these. */
+    void replaceColumns(List partitions) {
+      this.partitions = partitions;
+      options.put("overwriteSchema", "true");
     }
 
     public WriteBuilder truncate() {
@@ -601,6 +640,9 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
       }
       Map request = DefaultSource.request("write", options);
       request.put("mode", truncates || overwrite ? "Overwrite" : "Append");
+      if (partitions != null) {
+        request.put("partitions", partitions);
+      }
       DefaultSource.ask(request, data);
     }
   }

@@ -28,6 +28,7 @@ import org.apache.spark.sql.execution.streaming.Sink;
 import org.apache.spark.sql.execution.streaming.Source;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
+import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.sources.PrunedFilteredScan;
@@ -53,12 +54,17 @@ public class DefaultSource
         SchemaRelationProvider,
         CreatableRelationProvider,
         StreamSourceProvider,
-        StreamSinkProvider {
+        StreamSinkProvider,
+        DataSourceRegister {
   /** Takes a request as JSON, and a place for the answer: an object, and the text of an error. */
   public static final AtomicReference PLANNER = new AtomicReference();
 
   /** What a new name in the session's catalog has beside its rows: partition columns and properties. */
   static final ThreadLocal NEW_NAME = new ThreadLocal();
+
+  public String shortName() {
+    return "tidelog";
+  }
 
   private static final String SCHEMA = "schema";
   private static final ObjectMapper JSON = new ObjectMapper();

@@ -138,6 +138,7 @@ public class RowChanges extends SparkStrategy {
         // Of a table without partitions it is the whole table.
         boolean isWhole = ((Catalog.PathTable) ((DataSourceV2Relation) relation).table()).partitionNames().isEmpty();
         options.put("partitionOverwriteMode", isWhole ? "static" : "dynamic");
+        ((Catalog.PathTable) ((DataSourceV2Relation) relation).table()).evolving(options);
         request = DefaultSource.request("write", options);
         request.put("mode", "Overwrite");
       }

@@ -45,6 +45,10 @@ class TableChanges {
       one.put("after", placeOf(((TableChange.UpdateColumnPosition) change).position()));
     } else if (change instanceof TableChange.UpdateColumnDefaultValue) {
       one.put("expression", ((TableChange.UpdateColumnDefaultValue) change).newDefaultValue());
+    } else if (change instanceof TableChange.RenameColumn) {
+      one.put("name", ((TableChange.RenameColumn) change).newName());
+    } else if (change instanceof TableChange.DeleteColumn) {
+      one.put("exists", Boolean.valueOf(!Boolean.TRUE.equals(((TableChange.DeleteColumn) change).ifExists())));
     } else if (change instanceof TableChange.SetProperty) {
       one.put("property", ((TableChange.SetProperty) change).property());
       one.put("value", ((TableChange.SetProperty) change).value());

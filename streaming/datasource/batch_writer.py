@@ -21,6 +21,7 @@ from tidelog.log.commit.result import committed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, RetryableError, TableNotFoundError, TidelogError
+from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import fields_within, require_typed
 from tidelog.log.operations.delete_update import require_row_changes
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
@@ -59,15 +60,16 @@ class BatchWriter(DataSourceArrowWriter):
         frame = spark_versions.columns_to_arrow(schema)
         table = _open_or_create(options, frame)
         transaction = table.begin()
+        key = options.idempotency_key
+        self._progress = None if key is None else transaction.progress(key)
+        self._is_known = key is not None and self._progress is None
+        self._metadata = _with_columns_of(options, transaction, frame)
         # One time for all tasks of the write.
         self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms))
         self._writer: DataWriter = transaction.writer
         self._rules = RowRules.of(self._writer)
         self._change_files = deletes_leave_change_files(transaction.state.head)
         self._version = transaction.base_version
-        key = options.idempotency_key
-        self._progress = None if key is None else transaction.progress(key)
-        self._is_known = key is not None and self._progress is None
         self._check(frame)
 
     @error_first
@@ -153,7 +155,10 @@ class BatchWriter(DataSourceArrowWriter):
         state = load(store, self._version)
         advice = "write the frame again; nothing was committed"
         require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
-        return Transaction(store, state, REAL_SYSTEM, lambda _: None)
+        transaction = Transaction(store, state, REAL_SYSTEM, lambda _: None)
+        if self._metadata is not None and not self._is_known:
+            transaction.adopt_metadata(self._metadata)
+        return transaction
 
     def _discard(self, parts: Iterable[WrittenFiles]) -> None:
         for part in parts:
@@ -174,7 +179,7 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
         storage_options=options.storage_options,
         exist_ok=not options.is_new,
     )
-    if options.partition_by and options.partition_by != table.partition_by:
+    if options.partition_by and options.partition_by != table.partition_by and not options.overwrite_schema:
         own = ",".join(table.partition_by)
         raise ConfigurationError(
             f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(options.partition_by)}",
@@ -182,6 +187,30 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
             "a new table",
         )
     return table
+
+
+def _with_columns_of(options: WriteOptions, transaction: Transaction, frame: pa.Schema) -> Metadata | None:
+    """The table's metadata with what the frame's columns change; None if they change nothing.
+
+    The transaction goes on with it.
+    """
+    columns = pa.schema(map(_optional, frame))
+    changes = options.merge_schema and transaction.evolve(columns)
+    if options.overwrite_schema:
+        changes = transaction.replace_columns(columns, options.partition_by)
+    return transaction.state.head.metadata if changes else None
+
+
+def _optional(field: pa.Field) -> pa.Field:
+    """The field, in which anything can be null: that the frame has no nulls says nothing about the next one."""
+    kind = field.type
+    if pt.is_struct(kind):
+        kind = pa.struct(map(_optional, kind))
+    elif pt.is_map(kind):
+        kind = pa.map_(kind.key_field, _optional(kind.item_field))
+    elif pt.is_list(kind):
+        kind = pa.list_(_optional(kind.value_field))
+    return field.with_type(kind).with_nullable(True)  # noqa: FBT003 - pyarrow's signature
 
 
 def _require_typed_elements(columns: pa.Schema, options: WriteOptions) -> None:

@@ -7,6 +7,7 @@ damaged, missing or not this user's own costs only the time to compile, and so d
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -27,6 +28,7 @@ _LOGGER = logger(__name__)
 
 # Jars of other versions of Spark, Java and tidelog; those used last are kept.
 _KEPT_JARS = 8
+_OFFERS = "tidelog-service-"
 _FOR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -74,6 +76,17 @@ class JvmClasses:
             shutil.rmtree(folder, ignore_errors=True)
         self._compiled.update(made)
         return self._loader.loadClass(name)
+
+    def offer(self, service: str, name: str) -> None:
+        """Let Java's ServiceLoader find a class. The file that says so stays for as long as this process."""
+        if any(_OFFERS in url.toString() for url in self._loader.getURLs()):
+            return
+        folder = Path(tempfile.mkdtemp(prefix=_OFFERS))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        place = folder / "META-INF" / "services" / service
+        place.parent.mkdir(parents=True)
+        place.write_text(f"{name}\n", encoding="utf-8")
+        self._add(folder)
 
     def keep(self) -> None:
         """Keep what was compiled, beside what the jar has. The jar is written whole or not at all."""

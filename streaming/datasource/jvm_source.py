@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log.errors import PredicateError, TidelogError
 from tidelog.log.operations.overwrite import live_partitions
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
@@ -44,14 +45,15 @@ from tidelog.streaming.datasource import (
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.jvm_classes import JvmClasses, classes_of
 from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
-from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.datasource.read_options import parse_read, split_names
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 _LOGGER = logger(__name__)
 
 _CLASS = "tidelog.DefaultSource"
-_OTHER_NAMES = ("TIDELOG", "Tidelog")
+# By this file Spark finds a class by its short name, in any case.
+_SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
 _STREAMS = "tidelog.Streams"
 _LATER_SESSIONS = "tidelog.LaterSessions"
 _CATALOG = "tidelog.Catalog"
@@ -105,10 +107,7 @@ def install(spark: SparkSession) -> bool:
     classes = classes_of(spark)
     try:
         source = classes.load(_CLASS)
-        # Spark looks for a class by the format's name as it is written.
-        for name in _OTHER_NAMES:
-            text = f"package {name}; public class DefaultSource extends tidelog.DefaultSource {{}}"
-            classes.load(f"{name}.DefaultSource", text)
+        classes.offer(_SERVICE, _CLASS)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001 - as for foreachBatch
         source.getField("PLANNER").get(None).set(_Planner())
@@ -366,7 +365,8 @@ def _overwrite(request: Mapping[str, Any], given: Any) -> None:
     """Replace the rows that pass Spark's filters."""
     java, filters = given
     options = request["options"]
-    table = table_to_read(parse_read(options, streaming=False, session_zone="UTC"))
+    given, storage_options = split_names(options)
+    table = TableReader.open(given["path"], storage_options=storage_options)
     where = exact_predicate(list(filters), table.schema)
     if where is None:
         partition = one_partition(list(filters), table.schema, table.at().partition_by)

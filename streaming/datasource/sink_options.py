@@ -63,7 +63,7 @@ _INSTEAD = {
     "order_by": "use 'orderBy'",
     "txnappid": "leave it out: the sink records each batch itself; 'adoptTxn' continues the stream of another engine",
     "txnversion": "leave it out: the sink records each batch itself",
-    "overwriteschema": "leave it out, or use 'schemaEvolution', which adds new columns",
+    "overwriteschema": "leave it out, or use 'mergeSchema', which adds new columns: a stream keeps the others",
     "checkpoint": "use checkpointLocation",
     "asyncprogresstrackingenabled": "leave it out: Spark would record a batch's offsets after the batch, and a batch "
     "that it replays could not be told from another one",

@@ -62,8 +62,8 @@ class TidelogDataSource(DataSource):
     without a time zone it is read in the session's, as `spark.sql.session.timeZone` was at `register(spark)`. If the
     session has another zone when the query runs, the query fails with an error that says so.
 
-    `df.write` takes `path`, `partitionBy`, `where`, `partitionOverwriteMode`, `txnAppId`, `txnVersion` and
-    `storageOption.<name>`.
+    `df.write` takes `path`, `partitionBy`, `where`, `partitionOverwriteMode`, `mergeSchema`, `overwriteSchema`,
+    `txnAppId`, `txnVersion` and `storageOption.<name>`.
 
     Example:
         register(spark)

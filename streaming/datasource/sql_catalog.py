@@ -75,7 +75,6 @@ _OF_CREATE = {
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _CHANGES = "use ALTER TABLE ... ADD COLUMNS, ALTER COLUMN, ADD CONSTRAINT or SET TBLPROPERTIES"
-_NEW_TABLE = "make a new table with CREATE TABLE ... AS SELECT, which can have other columns"
 _CLUSTER = "use TBLPROPERTIES ('tidelog.clusterBy' = 'column'), by which a major compaction clusters"
 # What is refused, by the name of Spark's class for it or of RowChanges, and what to use instead.
 _REFUSED = {
@@ -107,18 +106,20 @@ _REFUSED = {
         "CREATE TABLE ... LIKE is not supported",
         "use CREATE TABLE ... AS SELECT * FROM ... WHERE false",
     ),
-    "DeleteColumn": ("ALTER TABLE ... DROP COLUMN is not supported", _NEW_TABLE),
     "NewConstraint": ("a constraint in CREATE TABLE is not supported", "use ALTER TABLE ... ADD CONSTRAINT after it"),
     "PartitionOrder": (
         "PARTITIONED BY is not supported in this form: Spark has moved the partition columns behind the others",
         "write it for spark.sql, not in a script and without parameters; or use the path: CREATE TABLE tidelog.`/path`",
     ),
-    "RenameColumn": ("ALTER TABLE ... RENAME COLUMN is not supported", _NEW_TABLE),
     "SetLocation": (
         "ALTER TABLE ... SET LOCATION is not supported",
         "use DROP TABLE, which keeps a table that has a LOCATION, and CREATE TABLE ... LOCATION",
     ),
     "RenameTable": ("ALTER TABLE ... RENAME TO is not supported", "move the folder while nothing writes into it"),
+    "OverwriteSchema": (
+        "the table has other columns than the frame",
+        'add .option("overwriteSchema", "true"), which replaces the columns of the table with those of the frame',
+    ),
     "ReplacePart": (
         "where and partitionOverwriteMode do not fit REPLACE TABLE, which replaces all rows",
         "leave them out, or use writeTo(...).overwritePartitions(), or INSERT INTO ... REPLACE WHERE",
@@ -524,9 +525,9 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _replace(request: Request, _: Any) -> str:
-    """The table of a REPLACE TABLE that keeps all but its rows.
+    """The table of a REPLACE TABLE, as it will be.
 
-    Raises ConfigurationError for one that would get other columns, partitions or properties.
+    Raises ConfigurationError for one that would get other properties, another comment or another place.
     """
     path, storage_options = place(request)
     table = TableReader.open(path, storage_options=storage_options)
@@ -541,8 +542,6 @@ def _replace(request: Request, _: Any) -> str:
     different = [
         what
         for what, differs in {
-            "columns": not is_replaceable(head.schema, wanted),
-            "partitions": list(head.partition_by) != partitions,
             "properties": not properties.items() <= head.state.head.metadata.configuration.items()
             or (comment is not None and comment != head.state.head.metadata.description),
             "location": _plain(request["properties"].get("location", path)) != path,
@@ -552,9 +551,31 @@ def _replace(request: Request, _: Any) -> str:
     if different:
         raise ConfigurationError(
             f"REPLACE TABLE with other {' and '.join(different)} than the table has is not supported",
-            advice="use DROP TABLE and CREATE TABLE, or ALTER TABLE before it; with the same ones it is one commit",
+            advice="use ALTER TABLE or COMMENT ON TABLE before it, or DROP TABLE and CREATE TABLE",
         )
-    return _described((path, storage_options), table)
+    described = _described((path, storage_options), table)
+    if is_replaceable(head.schema, wanted) and list(head.partition_by) == partitions:
+        return described
+    columns = StructType.fromJson(json.loads(request["schema"]))
+    found = {
+        "schema": spark_versions.columns_from_arrow(nullable(wanted)).json(),
+        "strict": columns.json(),
+        "partitions": partitions,
+        "replaces": True,
+    }
+    return json.dumps({**json.loads(described), **found})
+
+
+def _replace_columns(request: Request, _: Any) -> None:
+    """Empty a table, and give it other columns, in one commit."""
+    path, storage_options = changed_place(request)
+    columns = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
+
+    def staged(transaction: Transaction) -> Transaction:
+        transaction.replace_columns(columns, request["partitions"])
+        return transaction.truncate()
+
+    Table.open(path, storage_options=storage_options).statement(staged)
 
 
 def _create_named(request: Request, _: Any) -> None:
@@ -682,6 +703,7 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "create": _create,
     "createLike": _create_like,
     "replace": _replace,
+    "replaceColumns": _replace_columns,
     "createNamed": _create_named,
     "alter": _alter,
     "refused": lambda request, _: refuse_change(request["change"]),

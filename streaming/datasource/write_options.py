@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import brief
-from tidelog.streaming.datasource.read_options import READ_OPTIONS, require_known, require_path, split_names
+from tidelog.streaming.datasource.read_options import READ_OPTIONS, flag_in, require_known, require_path, split_names
 
 _KNOWN = {
     "path": "path",
@@ -20,10 +20,11 @@ _KNOWN = {
     "partitionoverwritemode": "partitionOverwriteMode",
     "txnappid": "txnAppId",
     "txnversion": "txnVersion",
+    "mergeschema": "mergeSchema",
+    "overwriteschema": "overwriteSchema",
 }
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _OVERWRITE_ONLY = ("where", "replacewhere", "partitionoverwritemode")
-_NO_EVOLUTION = {"mergeschema": "mergeSchema", "overwriteschema": "overwriteSchema"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class WriteOptions:
 
     `is_new` says that the write makes the table, and fails if there is one. A new table gets the properties.
     `reads_table` says that the rows come from the table itself. `partitions`, a row for each, are what is replaced.
+    With `merge_schema` the table gets the columns that only the rows have; with `overwrite_schema` it gets theirs in
+    place of its own.
     """
 
     path: str
@@ -45,18 +48,15 @@ class WriteOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     reads_table: bool = False
     partitions: pa.Table | None = None
+    merge_schema: bool = False
+    overwrite_schema: bool = False
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
     """The options of a write. Raises ConfigurationError for one that is unknown, misplaced or malformed."""
     options, secrets = split_names(raw)
-    for key, name in _NO_EVOLUTION.items():
-        if key in options:
-            raise ConfigurationError(
-                f"the option {name!r} is not supported: a batch write does not change the table's columns",
-                advice="call Table.add_columns(...) first",
-            )
     _refuse_misplaced(options, overwrite=overwrite)
+    overwrite_schema = _overwrites_schema(options, overwrite=overwrite)
     return WriteOptions(
         path=require_path(options, 'use .save("/path/to/table")'),
         overwrite=overwrite,
@@ -65,7 +65,24 @@ def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         dynamic=_is_dynamic(options),
         idempotency_key=_idempotency_key(options),
         storage_options=secrets,
+        merge_schema=not overwrite_schema and flag_in(options, "mergeschema", _KNOWN),
+        overwrite_schema=overwrite_schema,
     )
+
+
+def _overwrites_schema(options: Mapping[str, str], *, overwrite: bool) -> bool:
+    """Whether the columns are replaced. As in Delta, an append does not know the option."""
+    if not flag_in(options, "overwriteschema", _KNOWN) or not overwrite:
+        return False
+    part = next((key for key in ("where", "replacewhere") if key in options), None)
+    if part is None and _is_dynamic(options):
+        part = "partitionoverwritemode"
+    if part is not None:
+        raise ConfigurationError(
+            f"the option 'overwriteSchema' does not go with {_KNOWN[part]!r}: rows that stay need their columns",
+            advice="leave one of the two out; 'mergeSchema' adds new columns",
+        )
+    return True
 
 
 def _where(options: Mapping[str, str]) -> str | None:

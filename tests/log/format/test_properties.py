@@ -159,7 +159,7 @@ def test_a_property_of_delta_is_kept_or_refused_with_a_reason(name: str) -> None
     if isinstance(value, str):
         assert properties.validate({key: value}) == {key: value}
     else:
-        given = "name" if name.endswith("mode") else "iceberg" if name.endswith("Formats") else "true"
+        given = "id" if name.endswith("mode") else "iceberg" if name.endswith("Formats") else "true"
         with pytest.raises(ConfigurationError, match=f"the table property '{key}' cannot be '{given}': ") as raised:
             properties.validate({key: given})
         assert raised.value.advice

@@ -80,7 +80,7 @@ def test_without_a_change_there_is_no_commit() -> None:
         ({"delta.checkpointInterval": "often"}, ConfigurationError, "cannot be 'often'"),
         ({"mine": "x", "delta.appendOnly": "maybe"}, ConfigurationError, "it must be true or false"),
         ({"delta.dataSkippingStatsColumns": "nothing"}, ConfigurationError, "which is not in the schema"),
-        ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: existing data files"),
+        ({"delta.columnMapping.mode": "id"}, ConfigurationError, "tidelog maps columns by their names only"),
         ({"delta.columnMapping.maxColumnId": 9}, ConfigurationError, "cannot be changed"),
         ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it records the first version"),
         (["delta.appendOnly"], ConfigurationError, "must be a dict"),

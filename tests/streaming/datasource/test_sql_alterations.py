@@ -102,8 +102,6 @@ def test_constraints(spark: SparkSession, path: str) -> None:
         ("ADD COLUMN st.c INT", r"a DEFAULT, a new field of a struct, .* is not supported; leave it out"),
         ("ADD COLUMN x INT NOT NULL", "the new column 'x' must allow nulls"),
         ("SET LOCATION '/elsewhere'", r"SET LOCATION is not supported; use DROP TABLE"),
-        ("DROP COLUMN s", "DROP COLUMN is not supported"),
-        ("RENAME COLUMN s TO t", "RENAME COLUMN is not supported"),
         ("ALTER COLUMN s TYPE INT", "cannot become integer|NOT_SUPPORTED_CHANGE_COLUMN"),
     ],
 )
@@ -111,6 +109,33 @@ def test_what_is_refused(spark: SparkSession, path: str, statement: str, message
     with pytest.raises(PySparkException, match=message):
         spark.sql(f"ALTER TABLE tidelog.`{path}` {statement}")
     assert Table.open(path).version == 1
+
+
+@pytest.mark.full
+def test_columns_are_renamed_and_dropped(spark: SparkSession, path: str) -> None:
+    name = f"tidelog.`{path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN s TO `t x`")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN st.a TO z")
+    spark.sql(f"ALTER TABLE {name} DROP COLUMN st.b")
+    spark.sql(f"ALTER TABLE {name} DROP COLUMNS IF EXISTS (f, nothing)")
+    spark.sql(f"UPDATE {name} SET `t x` = 'z', st.z = 5 WHERE id = (SELECT 1)")
+    spark.sql(f"INSERT INTO {name} VALUES (3, 'w', named_struct('z', 3))")
+    assert rows(spark, f"SELECT id, `t x`, st.z FROM {name}") == [(1, "z", 5), (2, None, None), (3, "w", 3)]
+    assert rows(spark, f"SELECT id, s, f FROM {name} VERSION AS OF 1") == [(1, "x", 1.5), (2, None, None)]
+    assert Table.open(path).version == 8
+
+
+@pytest.mark.full
+def test_defaults_of_a_new_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = f"{tmp_path}/defaults"
+    name = f"tidelog.`{path}`"
+    spark.sql(f"CREATE TABLE {name} (id INT, n INT DEFAULT 1 + 1, s STRING DEFAULT 'it''s')")
+    spark.sql(f"INSERT INTO {name} VALUES (1, DEFAULT, DEFAULT), (2, NULL, 'x')")
+    Table.open(path).insert([{"id": 3}])
+    assert rows(spark, f"SELECT * FROM {name}") == [(1, 2, "it's"), (2, None, "x"), (3, 2, "it's")]
+    with pytest.raises(PySparkException, match="REPLACE TABLE with other defaults"):
+        spark.sql(f"CREATE OR REPLACE TABLE {name} (id INT DEFAULT 5)")
 
 
 @pytest.mark.oldest
