@@ -465,7 +465,7 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     "write": _write,
     "overwrite": _overwrite,
     "statements": _statements,
-    "change": lambda request, given: rewritten.run_statement(_session(given[0]), request, given[1]),
+    "change": lambda request, given: rewritten.run_change(_session(given[0]), request, given[1]),
     "alterTable": lambda request, given: sql_alterations.alter(_session(given), request),
     "partitions": _partitions,
     "call": lambda request, given: procedures.call(_session(given), request),

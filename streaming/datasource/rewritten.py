@@ -50,7 +50,7 @@ _COUNTS = {"UPDATE": "numUpdatedRows", "DELETE": "numDeletedRows"}
 _MERGED = ("Inserted", "Updated", "Deleted")
 
 
-def run_statement(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
+def run_change(spark: SparkSession, request: Mapping[str, Any], plan: Any) -> Any:
     """Run the statement of a plan on the table of the request's options. Returns an error of Spark's own, or None."""
     try:
         row_changes.with_outcome(spark, lambda: _changed(spark, request, plan))
