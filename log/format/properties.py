@@ -102,7 +102,10 @@ _UNITS_MS = {
     "day": 86_400_000,
     "week": 7 * 86_400_000,
 }
-_SIZES = {"": 1, "b": 1, "kb": 2**10, "kib": 2**10, "mb": 2**20, "mib": 2**20, "gb": 2**30, "gib": 2**30}
+# With the single letters that Spark's and Delta's sizes have, such as `128m`.
+_SIZES: dict[str, int] = {"": 1, "b": 1} | {
+    f"{letter}{rest}": 1 << (10 * power) for power, letter in enumerate("kmgt", 1) for rest in ("", "b", "ib")
+}
 
 
 _LARGEST = 2**63 - 1
@@ -142,7 +145,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Parse a size such as `134217728`, `128 MiB` or `128mb` to bytes (all units are powers of 1024)."""
+    """Parse a size such as `134217728`, `128 MiB`, `128mb` or `128m` to bytes (all units are powers of 1024)."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if not match or match.group(2) not in _SIZES or _integer(match.group(1)) == 0:
         message = "it must be a size greater than zero, such as '128 MiB'"

@@ -343,7 +343,9 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-      if (given.containsKey("changes")) {
+      if (given.containsKey("changes")
+          || given.getBoolean("readChangeFeed", false)
+          || given.getBoolean("readChangeData", false)) {
         DefaultSource.refuse("Changes"); // they have more columns
       }
       HashMap all = new HashMap(options);

@@ -59,12 +59,34 @@ _STREAM_ONLY = {
 }
 _BATCH_ONLY = {"versionasof", "timestampasof", "endingversion", "endingtimestamp"}
 _STARTS = ("after", "startingversion", "startingtimestamp")
-# Options of Delta that have another name here.
+_LOAD_AGAIN = "leave it out: after a change of columns, load the table again and start the query on its checkpoint"
+# Delta's names of `changes=cdc`.
+_CHANGE_FEED = {"readchangefeed": "readChangeFeed", "readchangedata": "readChangeData"}
+# Options of Delta that tidelog does not have: their names, and what to do instead.
 _OF_DELTA = {
-    "readchangefeed": "changes=cdc",
-    "readchangedata": "changes=cdc",
-    "ignorechanges": "changes=cdc, or skipChangeCommits=true to leave such commits out,",
-    "ignoredeletes": "skipChangeCommits=true",
+    "ignorechanges": (
+        "ignoreChanges",
+        "use changes=cdc for all changes, or skipChangeCommits=true to leave such commits out",
+    ),
+    "ignoredeletes": (
+        "ignoreDeletes",
+        "use skipChangeCommits=true, which leaves out each commit that removed or changed rows",
+    ),
+    "excluderegex": ("excludeRegex", "leave it out, and filter the rows"),
+    "failondataloss": ("failOnDataLoss", "leave it out: a stream never goes on where a clean-up left a gap"),
+    "witheventtimeorder": ("withEventTimeOrder", "leave it out: initialSnapshot=true keeps the order of writing"),
+    "schematrackinglocation": ("schemaTrackingLocation", _LOAD_AGAIN),
+    "schemalocation": ("schemaLocation", _LOAD_AGAIN),
+    "mergeschema": ("mergeSchema", "leave it out: all rows of a table have its columns"),
+    "usermetadata": ("userMetadata", "leave it out: a commit has no text of its writer"),
+    "datachange": ("dataChange", "leave it out; CALL tidelog.system.compact rewrites files without a change of rows"),
+    "optimizewrite": ("optimizeWrite", "leave it out: compaction packs small files"),
+    "maxrecordsperfile": ("maxRecordsPerFile", "leave it out, and repartition the frame; compaction packs small files"),
+    "compression": ("compression", "leave it out"),
+    "__clustering_columns": (
+        "clusterBy",
+        "leave .clusterBy(...) out, and use ALTER TABLE ... CLUSTER BY; saveAsTable takes it for a new table",
+    ),
 }
 # Only SQL's CHANGES has it: in the mode `net`, an updated key also has its old row.
 PRE_IMAGES = "__preimages"
@@ -119,6 +141,7 @@ def parse_read(
     """
     options, secrets = split_names(raw)
     pre_images = options.pop(PRE_IMAGES, None) is not None
+    _replace_change_feed(options, streaming=streaming)
     _refuse_catalog_table(options)
     _refuse_misplaced(options, streaming=streaming)
     path = require_path(options, 'use .load("/path/to/table")')
@@ -150,6 +173,19 @@ def parse_read(
     )
 
 
+def _replace_change_feed(options: dict[str, str], *, streaming: bool | None) -> None:
+    """Put `changes` for Delta's `readChangeFeed`. As in Delta, a stream of it begins with the table as it is."""
+    given = {key: flag_in(options, key, _CHANGE_FEED) for key in _CHANGE_FEED if key in options}
+    for key, is_asked in given.items():
+        del options[key]
+        if is_asked and options.setdefault("changes", "cdc") != "cdc":
+            raise ConfigurationError(
+                f"the options {_CHANGE_FEED[key]!r} and 'changes' exclude each other", advice="leave one out"
+            )
+    if streaming and any(given.values()) and not any(key in options for key in _STARTS):
+        options.setdefault("initialsnapshot", "true")
+
+
 def split_names(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options by lower-case name, and the storage options without their prefix."""
     options = {key.lower(): value for key, value in raw.items() if not key.lower().startswith(_SECRET_PREFIX)}
@@ -162,12 +198,20 @@ def split_names(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
 def require_known(options: Iterable[str], known: Mapping[str, str]) -> None:
     """Raise ConfigurationError for an option that is not a key of `known` (lower-case names to names)."""
     for key in options:
-        if key not in known:
-            names = ", ".join([*known.values(), "storageOption.<name>"])
-            similar = did_you_mean(key, known.values())
-            if key in _OF_DELTA:
-                similar = f"Delta's {key} is {_OF_DELTA[key]} here; "
-            raise ConfigurationError(f"unknown option {key!r}", advice=f"{similar}use one of {names}")
+        if key in known:
+            continue
+        if key in _OF_DELTA:
+            name, advice = _OF_DELTA[key]
+            raise ConfigurationError(f"the option {name!r} of Delta is not supported", advice=advice)
+        if key.startswith(("delta.", "tidelog.")):
+            raise ConfigurationError(
+                f"the table property {key!r} is no option",
+                advice="set it with ALTER TABLE ... SET TBLPROPERTIES, or where the table is made: "
+                "TBLPROPERTIES of CREATE TABLE, or writeTo(...).tableProperty(...)",
+            )
+        names = ", ".join([*known.values(), "storageOption.<name>"])
+        similar = did_you_mean(key, known.values())
+        raise ConfigurationError(f"unknown option {key!r}", advice=f"{similar}use one of {names}")
 
 
 def require_path(options: Mapping[str, str], advice: str) -> str:

@@ -74,6 +74,8 @@ _OF_CREATE = {
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+# What stands between DESCRIBE and a table in statements of Delta.
+_DELTAS_WORDS = {"HISTORY", "DETAIL"}
 _CHANGES = "use ALTER TABLE ... ADD COLUMNS, ALTER COLUMN, ADD CONSTRAINT or SET TBLPROPERTIES"
 _CLUSTER = "use TBLPROPERTIES ('tidelog.clusterBy' = 'column'), by which a major compaction clusters"
 # What is refused, by the name of Spark's class for it or of RowChanges, and what to use instead.
@@ -97,7 +99,7 @@ _REFUSED = {
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
         "a table of the catalog does not have the columns of changes",
-        'use spark.read.format("tidelog").option("changes", ...).load(path), or in SQL tidelog_changes(...) or CHANGES',
+        'use spark.read.changes(name), .format("tidelog").option("changes", ...).load(path), or in SQL CHANGES',
     ),
     "AddPartition": ("a partition cannot be added", "insert its rows: a partition is there as long as it has some"),
     "Collation": ("DEFAULT COLLATION is not supported", _CHANGES),
@@ -321,7 +323,18 @@ def _of_table(metadata: Metadata) -> dict[str, str]:
 
 
 def _table(request: Request, _: Any) -> str:
-    return _at(request, place(request))
+    try:
+        return _at(request, place(request))
+    except TableNotFoundError as error:
+        *_, last = request["names"]
+        if last.upper() not in _DELTAS_WORDS:
+            raise
+        # Spark reads DESCRIBE HISTORY orders as a question for the column `orders` of a table.
+        raise TableNotFoundError(
+            f"there is no table {last}, and Spark does not know the statement DESCRIBE {last.upper()}",
+            advice=f"use CALL tidelog.system.{last.lower()}('table'), or tidelog.sql(spark, ...) for the statement",
+            path=error.path,
+        ) from None
 
 
 def _target(request: Request, _: Any) -> str:

@@ -213,7 +213,17 @@ def test_durations(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1", 1), ("134217728", 2**27), ("128 MiB", 2**27), ("128mb", 2**27), ("3 kb", 3072), ("1GiB", 2**30), ("7 B", 7)],
+    [
+        ("1", 1),
+        ("134217728", 2**27),
+        ("128 MiB", 2**27),
+        ("128mb", 2**27),
+        ("3 kb", 3072),
+        ("1GiB", 2**30),
+        ("7 B", 7),
+        ("2t", 2**41),
+        ("1m", 2**20),
+    ],
 )
 def test_sizes(text: str, expected: int) -> None:
     assert properties.parse_size_bytes(text) == expected

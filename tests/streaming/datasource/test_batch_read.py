@@ -167,7 +167,9 @@ def test_rows_in_a_deletion_vector_are_not_read(spark: SparkSession, tmp_path: P
 
 def test_errors_as_spark_shows_them(spark: SparkSession, table: Table) -> None:
     """test_source.py has the other errors."""
-    with pytest.raises(Exception, match="TIDELOG_CONFIGURATION: unknown option 'mergeschema'; use one of path"):
+    with pytest.raises(
+        Exception, match="TIDELOG_CONFIGURATION: the option 'mergeSchema' of Delta is not supported; leave"
+    ):
         read(spark, table.path, mergeSchema="true")
     with pytest.raises(Exception, match="TIDELOG_HISTORY_RANGE: version 99 is not in the log; the available versions"):
         read(spark, table.path, versionAsOf=99).collect()

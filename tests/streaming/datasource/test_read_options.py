@@ -25,6 +25,20 @@ def test_the_limits_of_a_stream() -> None:
     assert parse_read(PATH | options).limits == ReadLimits(3, 10 * 2**20, 1000)
 
 
+@pytest.mark.parametrize("streaming", [True, False, None])
+@pytest.mark.parametrize("name", ["readChangeFeed", "readchangedata"])
+def test_deltas_name_of_all_changes(name: str, streaming: bool | None) -> None:
+    """As in Delta, a stream of it without a start begins with the table as it is."""
+    own = {"initialSnapshot": "true"} if streaming else {}
+    expected = parse_read(PATH | {"changes": "cdc"} | own, streaming=streaming)
+    assert parse_read(PATH | {name: "true"}, streaming=streaming) == expected
+    begun = {"startingVersion": "3"}
+    assert parse_read(PATH | begun | {name: "true"}, streaming=streaming) == parse_read(
+        PATH | begun | {"changes": "cdc"}, streaming=streaming
+    )
+    assert parse_read(PATH | {name: "false"}, streaming=streaming) == parse_read(PATH, streaming=streaming)
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [("a, b ,c", ("a", "b", "c")), ('["a,b", " c"]', ("a,b", " c")), ("[a]", ("[a]",)), ("1", ("1",))],

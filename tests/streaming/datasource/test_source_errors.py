@@ -62,7 +62,9 @@ def read_batch(table: Table, **options: str) -> list[dict[str, Any]]:
     [
         ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; did you mean 'versionAsOf'? use one of"),
         ({"startingVersions": "1"}, ConfigurationError, "did you mean 'startingVersion'? use one of"),
-        ({"readChangeFeed": "true"}, ConfigurationError, "Delta's readchangefeed is changes=cdc here; use one of"),
+        ({"ignoreDeletes": "true"}, ConfigurationError, "'ignoreDeletes' of Delta is not supported; use skipChangeC"),
+        ({"readChangeFeed": "true", "changes": "net"}, ConfigurationError, "'readChangeFeed' and 'changes' exclude"),
+        ({"delta.appendOnly": "true"}, ConfigurationError, "the table property 'delta.appendonly' is no option"),
         ({"changes": "net"}, ConfigurationError, "a stream cannot have the change mode 'net'"),
         ({"changes": "all"}, ConfigurationError, "unknown change mode 'all'; use one of append, cdc, net"),
         ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
@@ -107,7 +109,7 @@ def test_a_wrong_option_of_a_stream(
         ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
         ({"changes": "net"}, ConfigurationError, "keys"),
         ({"initialSnapshot": "true"}, ConfigurationError, "the option 'initialSnapshot' is for streams only"),
-        ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
+        ({"mergeSchema": "true"}, ConfigurationError, "'mergeSchema' of Delta is not supported; leave"),
         (
             {"after": "3", "endingVersion": "1"},
             ConfigurationError,
