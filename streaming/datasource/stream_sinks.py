@@ -11,6 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.sink_options import SinkOptions, parse_sink
 from tidelog.streaming.datasource.sql_catalog import new_of_streams
 from tidelog.streaming.executors.session import require_apart
-from tidelog.streaming.sink.micro_batch import digest_63
 
 if TYPE_CHECKING:
     from tidelog.streaming.sink.sink import Sink
@@ -82,7 +82,7 @@ def with_name_of_flow(options: Mapping[str, str], *, is_table: bool) -> dict[str
     flow, number = checkpoint.rstrip("/").split("/")[-2:]
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", flow)[:60]
     if plain != flow:
-        plain = f"{plain}.{digest_63(flow):x}"
+        plain = f"{plain}.{blake2b(flow.encode(), digest_size=8).hexdigest()}"
     return {**options, "sinkName": f"{plain}.{number}" if is_table else plain}
 
 
