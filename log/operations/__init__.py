@@ -7,6 +7,8 @@ Table and schema:
 - `drop_table`: end a table and delete its files
 - `add_columns`: new columns at the end of the schema
 - `alter_table`: comments, places, types and defaults of columns, and constraints
+- `mapped_columns`: columns that get another name, or go
+- `replace_columns`: other columns for a table that loses all its rows
 - `schema_evolution`: the columns and struct fields that data has and the table lacks
 - `set_properties`: set and remove table properties, with the protocol features that they need
 

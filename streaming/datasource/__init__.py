@@ -7,6 +7,7 @@
 | `jvm_classes` | the classes of this folder in the JVM: compiled once, and kept in a cache |
 | `frames` | what the class gives to Spark: frames of batch reads and of micro-batches, and writes |
 | `sql_catalog` | the SQL catalog `tidelog` (`Catalog.java`): tables by their path, or below a folder |
+| `sql_tables` | CREATE, REPLACE, DROP and TRUNCATE of its tables |
 | `stream_sinks` | the sinks of `writeStream.format("tidelog")` and `toTable` (`Streams.java`) |
 | `sink_options` | their options |
 | `sql_columns` | the columns of its tables, from Spark's form; partitions and clusters |

@@ -40,6 +40,7 @@ from tidelog.streaming.datasource import (
     sql_catalog,
     sql_columns,
     sql_namespaces,
+    sql_tables,
     stream_sinks,
 )
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
@@ -472,4 +473,5 @@ _ANSWERS: dict[str, Callable[[Mapping[str, Any], Any], Any]] = {
     **procedures.OF_PROCEDURES,
     **sql_catalog.ANSWERS,
     **sql_namespaces.OF_NAMESPACES,
+    **sql_tables.OF_TABLES,
 }

@@ -11,30 +11,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-import pyarrow as pa
-import pyarrow.types as pt
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from tidelog.log import Table, Transaction
-from tidelog.log.data.type_names import sql_type
-from tidelog.log.errors import ConfigurationError, CorruptLogError, TableExistsError, TableNotFoundError
+from tidelog.log.errors import ConfigurationError, CorruptLogError, TableNotFoundError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.properties import (
-    COLUMN_MAPPING_MAX_ID,
-    COLUMN_MAPPING_MODE,
-    CONSTRAINT_PREFIX,
-    FIRST_VERSION,
     cluster_by,
 )
-from tidelog.log.format.refused_properties import REFUSED
 from tidelog.log.format.schema import columns_of
-from tidelog.log.operations.overwrite import stage_truncate
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.rules import declared
 from tidelog.log.storage import open_store
@@ -44,33 +34,19 @@ from tidelog.streaming.datasource.frames import with_char_types
 from tidelog.streaming.datasource.read_options import split_names
 from tidelog.streaming.datasource.sql_columns import (
     arrow_columns,
-    column_defaults,
-    is_replaceable,
     nullable,
-    partitions_and_clusters,
-    require_plain,
     strict,
     with_clusters,
     with_part,
 )
 from tidelog.streaming.executors.changed_rows import RowColumns
-from tidelog.streaming.executors.plain_frame import quoted
 
 _LOG_FOLDER = "_delta_log"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STORAGE = "storageOption."
 _SETTING = "spark.sql.catalog.tidelog"
 # The file in the folder of a name that says where else its table is.
-_LOCATION = "_tidelog_location.json"
-# What Spark says of each new table, besides the properties that its user gave.
-_OF_SPARK = {"provider", "owner", "is_managed_location", "location", "external", "comment"}
-# Parts of CREATE TABLE that Spark takes for a property; with a dot at the end, for properties that begin so.
-_OF_CREATE = {
-    "option.": "OPTIONS",
-    "external": "EXTERNAL without LOCATION, as DROP TABLE deletes the files,",
-    "collation": "DEFAULT COLLATION",
-    "hive.": "STORED AS or ROW FORMAT",
-}
+LOCATION = "_tidelog_location.json"
 # Options of a name in Spark's own catalog that say nothing about its rows.
 _OF_NAMES = {"serialization.format"}
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -151,21 +127,21 @@ def place(request: Request) -> tuple[str, dict[str, str]]:
 
     Raises ConfigurationError for a name if the catalog has no folder.
     """
-    path, storage_options = _named_place(request)
+    path, storage_options = named_place(request)
     is_path = len(request["names"]) == 1 and path == request["names"][0]
     return (path if is_path else _location(path, storage_options) or path), storage_options
 
 
 def folder_place(request: Request) -> tuple[str, dict[str, str]]:
     """The path of the folder of a namespace, and the storage options. Raises the error of `place`."""
-    path, storage_options = _named_place({**request, "names": [*request["names"], ""]} if request["names"] else request)
+    path, storage_options = named_place({**request, "names": [*request["names"], ""]} if request["names"] else request)
     return path.rstrip("/") or path, storage_options
 
 
 def _location(path: str, storage_options: Mapping[str, str]) -> str | None:
     """Where the table of a name is if CREATE TABLE had a LOCATION; None if it is at the name's path."""
     try:
-        content = open_store(path, storage_options).read(_LOCATION)
+        content = open_store(path, storage_options).read(LOCATION)
     except FileNotFoundError:
         return None
     try:
@@ -173,12 +149,13 @@ def _location(path: str, storage_options: Mapping[str, str]) -> str | None:
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptLogError(
             f"the location of the table {path} cannot be read: {error}",
-            advice=f"delete the file {_LOCATION} there, and create the table again with its LOCATION",
+            advice=f"delete the file {LOCATION} there, and create the table again with its LOCATION",
             path=path,
         ) from error
 
 
-def _named_place(request: Request) -> tuple[str, dict[str, str]]:
+def named_place(request: Request) -> tuple[str, dict[str, str]]:
+    """The place that the name itself means, wherever its table is. Raises ConfigurationError."""
     given, storage_options = split_names(request["options"])
     *above, last = request["names"] or [""]
     _require_names(above, last)
@@ -256,7 +233,7 @@ def _place_of_name(request: Request, _: Any) -> str:
     return path
 
 
-def _described(
+def described(
     place: tuple[str, Mapping[str, str]],
     table: TableReader | Table,
     more: Mapping[str, str] = _NOTHING,
@@ -359,11 +336,11 @@ def _at(request: Request, place: tuple[str, Mapping[str, str]]) -> str:
     path, storage_options = place
     table = TableReader.open(path, storage_options=storage_options)
     if "version" in request:
-        return _described(place, table, {"versionAsOf": _number(request["version"])})
+        return described(place, table, {"versionAsOf": _number(request["version"])})
     if "timestamp" in request:
         moment = _EPOCH + timedelta(microseconds=request["timestamp"])
-        return _described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
-    return _described(place, table, changes=request.get("evolve") or ())
+        return described(place, table, {"versionAsOf": str(table.at(timestamp=moment).version)})
+    return described(place, table, changes=request.get("evolve") or ())
 
 
 def _changelog(request: Request, _: Any) -> str:
@@ -384,17 +361,17 @@ def tables_in(request: Request) -> Iterator[str]:
     store = open_store(path, storage_options)
     for name in store.folders():
         if _LOG_FOLDER in store.folders(name, until=_LOG_FOLDER):
-            if _is_table(f"{path}/{name}", storage_options):
+            if is_table(f"{path}/{name}", storage_options):
                 yield name
-        elif _LOCATION in store.names(name):
+        elif LOCATION in store.names(name):
             yield name
 
 
 def _exists(request: Request, _: Any) -> bool:
-    return _is_table(*place(request))
+    return is_table(*place(request))
 
 
-def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
+def is_table(path: str, storage_options: Mapping[str, str]) -> bool:
     """Whether it is one, and was not dropped."""
     try:
         TableReader.open(path, storage_options=storage_options)
@@ -403,211 +380,9 @@ def _is_table(path: str, storage_options: Mapping[str, str]) -> bool:
     return True
 
 
-def _create(request: Request, _: Any) -> str:
-    name, storage_options = _named_place(request)
-    own = _own_properties(request["properties"])
-    path = _plain(request["properties"].get("location", name))
-    if path != name and len(request["names"]) == 1 and "/" in request["names"][0]:
-        raise ConfigurationError(
-            f"the table tidelog.`{name}` cannot have the LOCATION {path}: its name is its place",
-            advice=f"write CREATE TABLE tidelog.`{path}`, or give it a name below the catalog's warehouse",
-        )
-    columns = StructType.fromJson(json.loads(request["schema"]))
-    schema, defaults = arrow_columns(columns), column_defaults(columns)
-    partitions, clusters = partitions_and_clusters(request["partitions"])
-    made: Table | TableReader
-    if path != name and not request.get("fills") and _is_table(path, storage_options):
-        made = _existing(path, storage_options, schema, partitions, own)
-        _require_defaults(made, defaults)
-    else:
-        made = Table.create(
-            path,
-            schema,
-            partition_by=partitions,
-            properties={**clusters, **own},
-            storage_options=storage_options,
-            description=request["properties"].get("comment"),
-            defaults=defaults,
-        )
-    if path != name and not _has_location(name, storage_options, path):
-        if isinstance(made, Table):
-            Table.drop(path, storage_options=storage_options)
-        raise TableExistsError(
-            f"another CREATE TABLE has given {name} a location", advice="choose another name", path=name
-        )
-    return _described((path, storage_options), made)
-
-
-def _create_like(request: Request, _: Any) -> str:
-    """A table with the columns, partitions, comment and properties of another one, and without its rows."""
-    source = request["source"]
-    if source.get("provider", "").lower() != "tidelog":
-        return _create(request, None)
-    name, storage_options = _named_place(request)
-    if "location" in request["properties"]:
-        raise ConfigurationError(
-            "CREATE TABLE ... LIKE with a LOCATION is not supported", advice="leave it out, or use CREATE TABLE"
-        )
-    head = TableReader.open(_plain(source["location"]), storage_options=storage_options).at()
-    metadata = head.state.head.metadata
-    made = Table.create(
-        name,
-        head.schema,
-        partition_by=head.partition_by,
-        properties={**_copied(metadata.configuration), **_own_properties(request["properties"])},
-        storage_options=storage_options,
-        description=request["properties"].get("comment", metadata.description),
-    )
-    return _described((name, storage_options), made)
-
-
-def _copied(configuration: Mapping[str, str]) -> dict[str, str]:
-    """The properties that another table can have, too."""
-    own = {COLUMN_MAPPING_MODE, COLUMN_MAPPING_MAX_ID, FIRST_VERSION, *REFUSED}
-    return {
-        key: text for key, text in configuration.items() if key not in own and not key.startswith(CONSTRAINT_PREFIX)
-    }
-
-
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
+    """A path on this machine without the scheme of an address."""
     return path.removeprefix("file://").removeprefix("file:").rstrip("/") or path
-
-
-def _existing(
-    path: str,
-    storage_options: Mapping[str, str],
-    schema: pa.Schema,
-    partitions: Sequence[str],
-    properties: Mapping[str, str],
-) -> TableReader:
-    """The table at the LOCATION of a CREATE TABLE. Raises ConfigurationError if the statement describes another."""
-    table = TableReader.open(path, storage_options=storage_options)
-    snapshot = table.at()
-    known = snapshot.state.head.metadata.configuration
-    for what, differs in {
-        "columns": bool(schema.names) and not is_replaceable(snapshot.schema, schema),
-        "partitions": bool(partitions) and list(snapshot.partition_by) != list(partitions),
-        "properties": not properties.items() <= known.items(),
-    }.items():
-        if differs:
-            raise ConfigurationError(
-                f"the table at {path} has other {what} than the statement says",
-                advice="leave them out: CREATE TABLE name USING tidelog LOCATION '...'",
-            )
-    return table
-
-
-def _require_defaults(table: TableReader, wanted: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a default that the table does not have."""
-    known = {rule.column: rule.expression for rule in declared(table.at().state.head.metadata, table.path).defaults}
-    for name, expression in wanted.items():
-        if known.get(name) != expression:
-            raise ConfigurationError(
-                f"the column {name!r} of {table.path} has no DEFAULT {expression}, as the statement says",
-                advice=f"leave it out; use ALTER TABLE ... ALTER COLUMN {name} SET DEFAULT {expression}",
-            )
-
-
-def _has_location(name: str, storage_options: Mapping[str, str], path: str) -> bool:
-    """Let a name stand for the table at a path. False if it stands for another one."""
-    content = json.dumps({"location": path}, ensure_ascii=False).encode()
-    try:
-        open_store(name, storage_options).put_if_absent(_LOCATION, content)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that the user gave. Raises ConfigurationError for another part that Spark passes on as one."""
-    provider = properties.get("provider", "tidelog")
-    if provider.lower() != "tidelog":
-        raise ConfigurationError(
-            f"a table of the catalog tidelog cannot use {provider}",
-            advice='write USING tidelog or .format("tidelog"), or leave it out',
-        )
-    for prefix, what in _OF_CREATE.items():
-        if prefix == "external" and "location" in properties:
-            continue
-        if any(name == prefix or (prefix.endswith(".") and name.startswith(prefix)) for name in properties):
-            raise ConfigurationError(
-                f"{what} is not supported in the catalog tidelog",
-                advice="leave it out; TBLPROPERTIES takes the table's properties, and columns can have comments",
-            )
-    return {name: value for name, value in properties.items() if name not in _OF_SPARK}
-
-
-def _replace(request: Request, _: Any) -> str:
-    """The table of a REPLACE TABLE, as it will be.
-
-    Raises ConfigurationError for one that would get other properties, another comment or another place.
-    """
-    path, storage_options = place(request)
-    table = TableReader.open(path, storage_options=storage_options)
-    head = table.at()
-    columns = StructType.fromJson(json.loads(request["schema"]))
-    _require_defaults(table, column_defaults(columns))
-    wanted = arrow_columns(columns)
-    properties = _own_properties(request["properties"])
-    partitions, clusters = partitions_and_clusters(request["partitions"])
-    properties = {**clusters, **properties}
-    comment = request["properties"].get("comment")
-    different = [
-        what
-        for what, differs in {
-            "properties": not properties.items() <= head.state.head.metadata.configuration.items()
-            or (comment is not None and comment != head.state.head.metadata.description),
-            "location": _plain(request["properties"].get("location", path)) != path,
-        }.items()
-        if differs
-    ]
-    if different:
-        raise ConfigurationError(
-            f"REPLACE TABLE with other {' and '.join(different)} than the table has is not supported",
-            advice="use ALTER TABLE or COMMENT ON TABLE before it, or DROP TABLE and CREATE TABLE",
-        )
-    described = _described((path, storage_options), table)
-    if is_replaceable(head.schema, wanted) and list(head.partition_by) == partitions:
-        return described
-    columns = StructType.fromJson(json.loads(request["schema"]))
-    found = {
-        "schema": spark_versions.columns_from_arrow(nullable(wanted)).json(),
-        "strict": columns.json(),
-        "partitions": partitions,
-        "replaces": True,
-    }
-    return json.dumps({**json.loads(described), **found})
-
-
-def _replace_columns(request: Request, _: Any) -> None:
-    """Empty a table, and give it other columns, in one commit."""
-    path, storage_options = changed_place(request)
-    columns = arrow_columns(StructType.fromJson(json.loads(request["schema"])))
-
-    def staged(transaction: Transaction) -> Transaction:
-        transaction.replace_columns(columns, request["partitions"])
-        return transaction.truncate()
-
-    Table.open(path, storage_options=storage_options).statement(staged)
-
-
-def _create_named(request: Request, _: Any) -> None:
-    """The table of a name in Spark's own catalog, unless its location has one."""
-    given, storage_options = split_names(request["options"])
-    path = given["path"]
-    schema = StructType.fromJson(json.loads(request["schema"]))
-    require_plain(schema)
-    if not request["managed"] and _is_table(path, storage_options):
-        return
-    made = Table.create(
-        path,
-        arrow_columns(schema),
-        partition_by=request["partitions"],
-        properties=with_clusters(request["properties"]),
-        storage_options=storage_options,
-    )
-    if request["stream"]:
-        new_of_streams[made.path] = made
 
 
 def _alter(request: Request, _: Any) -> None:
@@ -635,74 +410,6 @@ def refuse_change(change: str) -> NoReturn:
     raise ConfigurationError(what, advice=instead)
 
 
-def drop_table(request: Request) -> bool:
-    """Drop a table; of one with a LOCATION its name. False if there is none."""
-    name, storage_options = _named_place(request)
-    path, _ = place(request)
-    if path != name:
-        store = open_store(name, storage_options)
-        store.delete(_LOCATION)
-        store.remove_empty_folders()
-        return True
-    try:
-        Table.drop(path, storage_options=storage_options)
-    except TableNotFoundError:
-        return False
-    return True
-
-
-def _undo(request: Request, _: Any) -> None:
-    """Drop the table of a CREATE TABLE ... AS SELECT that failed, unless somebody else has used it meanwhile."""
-    path, storage_options = place(request)
-    with suppress(TableNotFoundError):
-        table = TableReader.open(path, storage_options=storage_options)
-        if [table.id, table.version] == request["made"]:
-            drop_table(request)
-            if _is_table(path, storage_options):
-                Table.drop(path, storage_options=storage_options)
-
-
-def _truncate(request: Request, _: Any) -> None:
-    path, storage_options = changed_place(request)
-    table = Table.open(path, storage_options=storage_options)
-    spec = request.get("partition")
-    table.truncate(where=None if spec is None else " AND ".join(_partition_test(table, *each) for each in spec.items()))
-
-
-def _partition_test(table: Table, name: str, text: str | None) -> str:
-    """A test for a part of PARTITION of a name in Spark's own catalog, whose values are texts."""
-    own = {column.lower(): column for column in table.partition_by}.get(name.lower())
-    if own is None:
-        raise ConfigurationError(
-            f"{name!r} is not a partition column of {table.path}",
-            advice=f"its partition columns are {', '.join(table.partition_by) or 'none'}",
-        )
-    if text is None:
-        return f"{quoted(own)} IS NULL"
-    literal = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return f"{quoted(own)} <=> CAST({literal} AS {sql_type(table.schema.field(own).type)})"
-
-
-def _truncate_partitions(request: Request, values: Sequence[Sequence[Any]]) -> None:
-    """Delete the rows of partitions. Their values are as Spark has them, so times are numbers."""
-    path, storage_options = changed_place(request)
-    table = Table.open(path, storage_options=storage_options)
-    rows = [list(row) for row in values]
-
-    def staged(transaction: Transaction) -> Transaction:
-        schema = pa.schema([transaction.schema.field(name) for name in table.partition_by])
-        columns = [_partition_values([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
-        partitions = pa.table(columns, schema=nullable(schema))
-        return transaction.stage(stage_truncate(transaction.state, transaction.writer, None, partitions))
-
-    table.statement(staged)
-
-
-def _partition_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    plain = {"date32[day]": pa.int32()}.get(str(kind), pa.int64() if pt.is_timestamp(kind) else kind)
-    return pa.array([bytes(value) if isinstance(value, bytearray) else value for value in values], plain).cast(kind)
-
-
 ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "table": _table,
     "changelog": _changelog,
@@ -713,15 +420,6 @@ ANSWERS: Mapping[str, Callable[[Request, Any], Any]] = {
     "shown": _shown,
     "exists": _exists,
     "tables": lambda request, _: "\n".join(tables_in(request)),
-    "create": _create,
-    "createLike": _create_like,
-    "replace": _replace,
-    "replaceColumns": _replace_columns,
-    "createNamed": _create_named,
     "alter": _alter,
     "refused": lambda request, _: refuse_change(request["change"]),
-    "drop": lambda request, _: drop_table(request),
-    "truncate": _truncate,
-    "truncatePartitions": _truncate_partitions,
-    "undo": _undo,
 }

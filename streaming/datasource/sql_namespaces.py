@@ -12,7 +12,8 @@ from typing import Any
 
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.storage import Store, open_store
-from tidelog.streaming.datasource.sql_catalog import Request, drop_table, folder_place, tables_in
+from tidelog.streaming.datasource.sql_catalog import Request, folder_place, tables_in
+from tidelog.streaming.datasource.sql_tables import drop_table
 
 _FILE = "_tidelog_schema.json"
 _HIDDEN = ("_", ".")
