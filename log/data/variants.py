@@ -38,7 +38,7 @@ Part: TypeAlias = bytes | dict[str, bytes] | None
 
 def is_shredded(kind: pa.DataType) -> bool:
     """Whether a variant of this type in a file is shredded."""
-    return pt.is_struct(kind) and kind.get_field_index(TYPED_VALUE) >= 0
+    return bool(pt.is_struct(kind) and kind.get_field_index(TYPED_VALUE) >= 0)
 
 
 def whole(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
