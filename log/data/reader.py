@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.data import nested
+from tidelog.log.data import nested, variants
 from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.errors import (
@@ -570,8 +570,8 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, field)
-    if is_variant(field):
-        _refuse_shredded(values, field)
+    if is_variant(field) and variants.is_shredded(values.type):
+        return variants.whole(values, kind)
     if pt.is_struct(kind) and pt.is_struct(values.type):
         return nested.build_struct(_children(values, kind), kind, np.asarray(values.is_null()))
     if pt.is_map(kind) and pt.is_map(values.type):
@@ -620,12 +620,3 @@ def _other_type(values: pa.Array, field: pa.Field) -> pa.ArrowTypeError:
 def _parquet_id(field: pa.Field) -> int | None:
     text = (field.metadata or {}).get(PARQUET_ID)
     return None if text is None else int(text)
-
-
-def _refuse_shredded(values: pa.Array, field: pa.Field) -> None:
-    if values.type.get_field_index("typed_value") >= 0:
-        raise UnsupportedFeatureError(
-            f"the variant column {field.name!r} is shredded, which tidelog cannot read",
-            advice="read the table with another engine, or leave the column out",
-            features="variantShredding",
-        )

@@ -13,7 +13,7 @@ from tidelog.log.format import properties, row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.schema import has_timestamp_ntz
 
-# The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
+# The features that tidelog can read.
 READER_FEATURES = frozenset(
     {
         "columnMapping",
@@ -23,6 +23,8 @@ READER_FEATURES = frozenset(
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
         "variantType",
         "variantType-preview",
     }
@@ -48,6 +50,8 @@ WRITER_FEATURES = frozenset(
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
         "variantType",
         "variantType-preview",
     }

@@ -75,11 +75,17 @@ def with_clusters(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_plain(schema: StructType) -> None:
-    """Raise SchemaMismatchError for a type that would lose its length or collation in a table."""
+    """Raise SchemaMismatchError for a type that would lose its length or collation in a table, and for a variant."""
     for field in schema:
         if isinstance(field.dataType, CharType | VarcharType):
             continue
         name = field.dataType.simpleString()
+        if "variant" in _leaf_types(field.dataType):
+            raise SchemaMismatchError(
+                f"column {field.name!r} cannot have the type {name}: tidelog makes no columns of variants",
+                advice="use STRING, or make the table with another engine, such as delta-spark; tidelog then writes it",
+                column=field.name,
+            )
         if any("char(" in text or "collate " in text for text in _leaf_types(field.dataType)):
             raise SchemaMismatchError(
                 f"column {field.name!r} cannot have the type {name}: a table keeps no collation, and the length of a "

@@ -174,7 +174,7 @@ def test_writable_protocols(found: Protocol, table_metadata: Metadata) -> None:
         (protocol(1, 7, None, ("domainMetadata",)), metadata(configuration=TRACKING), "rowTracking"),
         (protocol(1, 7, None, ("inventedLater",)), metadata(), "inventedLater"),
         (protocol(1, 7, None, ("icebergCompatV2",)), ICEBERG, "icebergCompatV2"),
-        (protocol(3, 7, ("variantType",), ("variantType", "variantShredding")), metadata(), "variantShredding"),
+        (protocol(3, 7, ("variantType",), ("variantType", "geospatial")), metadata(), "geospatial"),
     ],
 )
 def test_unwritable_protocols_are_refused_and_named(found: Protocol, table_metadata: Metadata, missing: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tidelog.streaming.spark_versions import columns_from_arrow
 
 SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string())])
 MERGE, REPLACE = {"mergeSchema": "true"}, {"overwriteSchema": "true"}
+NO_OPTIONS: Mapping[str, str] = {}
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def planned(path: str, schema: pa.Schema, *, overwrite: bool, **options: str) -> bytes:
+def planned(path: str, schema: pa.Schema, options: Mapping[str, str] = NO_OPTIONS, *, overwrite: bool = False) -> bytes:
     writer = BatchWriter(parse_write({"path": path, **options}, overwrite=overwrite), columns_from_arrow(schema))
     return pickle.dumps(writer)
 
@@ -44,8 +46,8 @@ def finish(plan: bytes, *batches: pa.RecordBatch) -> None:
     pickle.loads(plan).commit([pickle.loads(pickle.dumps(pickle.loads(plan).write(iter(batches))))])
 
 
-def write(path: str, rows: pa.Table, *, overwrite: bool = False, **options: str) -> None:
-    finish(planned(path, rows.schema, overwrite=overwrite, **options), *rows.to_batches())
+def write(path: str, rows: pa.Table, options: Mapping[str, str] = NO_OPTIONS, *, overwrite: bool = False) -> None:
+    finish(planned(path, rows.schema, options, overwrite=overwrite), *rows.to_batches())
 
 
 def one(**values: Any) -> pa.Table:
@@ -53,65 +55,66 @@ def one(**values: Any) -> pa.Table:
 
 
 def content(table: Table) -> list[dict[str, Any]]:
-    return table.refresh().scan().to_arrow().to_pylist()
+    found: list[dict[str, Any]] = table.refresh().scan().to_arrow().to_pylist()
+    return found
 
 
 def test_new_columns_come_last_and_can_be_null(table: Table) -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
     new = pa.schema([pa.field("st", inner, nullable=False), pa.field("N", pa.int64()), pa.field("part", pa.string())])
-    write(table.path, pa.Table.from_pylist([{"st": {"a": 5}, "N": 2, "part": "a"}], new), **MERGE)
+    write(table.path, pa.Table.from_pylist([{"st": {"a": 5}, "N": 2, "part": "a"}], new), MERGE)
     assert table.refresh().version == 2
     assert table.schema.names == ["n", "part", "st"]
     assert table.schema.field("st").nullable
-    write(table.path, one(n=3, part="b", st={"b": "x"}), **MERGE)
+    write(table.path, one(n=3, part="b", st={"b": "x"}), MERGE)
     assert sorted(content(table), key=lambda row: row["n"]) == [
         {"n": 1, "part": "a", "st": None},
         {"n": 2, "part": "a", "st": {"a": 5, "b": None}},
         {"n": 3, "part": "b", "st": {"a": None, "b": "x"}},
     ]
     assert table.partition_by == ("part",)
-    write(table.path, one(n=4, part="b"), overwrite=True, where="part = 'b'", **MERGE)
+    write(table.path, one(n=4, part="b"), MERGE | {"where": "part = 'b'"}, overwrite=True)
     assert (len(content(table)), table.schema.names) == (3, ["n", "part", "st"])
 
 
 def test_a_wider_type_needs_the_property(table: Table) -> None:
     rows = pa.table({"n": pa.array([1.5]), "part": ["a"]})
     with pytest.raises(SchemaMismatchError, match="column 'n' is int64 in the table but double"):
-        write(table.path, rows, **MERGE)
+        write(table.path, rows, MERGE)
     narrow = Table.create(
         f"{table.path}2", pa.schema([("n", pa.int32())]), properties={"delta.enableTypeWidening": True}
     )
-    write(narrow.path, one(n=2**40), **MERGE)
+    write(narrow.path, one(n=2**40), MERGE)
     assert content(narrow) == [{"n": 2**40}]
 
 
 def test_columns_change_even_without_rows(table: Table) -> None:
     new = pa.schema([*SCHEMA, ("more", pa.int32())])
-    write(table.path, new.empty_table(), **MERGE)
+    write(table.path, new.empty_table(), MERGE)
     assert (table.refresh().version, table.schema.names) == (2, new.names)
-    write(table.path, new.empty_table(), **MERGE)
+    write(table.path, new.empty_table(), MERGE)
     assert table.refresh().version == 2
-    write(table.path, pa.schema([("x", pa.int32())]).empty_table(), overwrite=True, **REPLACE)
+    write(table.path, pa.schema([("x", pa.int32())]).empty_table(), REPLACE, overwrite=True)
     assert (content(table), table.schema.names, table.partition_by) == ([], ["x"], ())
-    write(table.path, pa.schema([("y", pa.int32())]).empty_table(), overwrite=True, **REPLACE)
+    write(table.path, pa.schema([("y", pa.int32())]).empty_table(), REPLACE, overwrite=True)
     assert (table.refresh().version, table.schema.names) == (4, ["y"])
 
 
 def test_a_write_that_was_done_changes_no_columns(table: Table) -> None:
     key = {"txnAppId": "job", "txnVersion": "1"}
-    write(table.path, one(n=2, part="a"), **key)
-    write(table.path, one(n=2, part="a", more=1), **key, **MERGE)
+    write(table.path, one(n=2, part="a"), key)
+    write(table.path, one(n=2, part="a", more=1), key | MERGE)
     assert (table.refresh().version, table.schema.names) == (2, ["n", "part"])
 
 
 def test_other_columns_take_the_place_of_the_old_ones(table: Table) -> None:
-    write(table.path, one(n="7", x="y"), overwrite=True, **REPLACE, **MERGE)
+    write(table.path, one(n="7", x="y"), REPLACE | MERGE, overwrite=True)
     assert (content(table), table.partition_by, table.version) == ([{"n": "7", "x": "y"}], (), 2)
     assert table.at(version=1).scan().to_arrow().to_pylist() == [{"n": 1, "part": "a"}]
-    write(table.path, one(n="8", x="z"), overwrite=True, partitionBy="x", **REPLACE)
+    write(table.path, one(n="8", x="z"), REPLACE | {"partitionBy": "x"}, overwrite=True)
     assert (content(table), table.partition_by) == ([{"n": "8", "x": "z"}], ("x",))
     # The same columns: the partitions stay.
-    write(table.path, one(n="9", x="z"), overwrite=True, **REPLACE)
+    write(table.path, one(n="9", x="z"), REPLACE, overwrite=True)
     assert (content(table), table.partition_by) == ([{"n": "9", "x": "z"}], ("x",))
     with pytest.raises(DataFileDamagedError, match=r"column 'n' is int64 in the file but string .*; if the columns of"):
         table.changes(mode="cdc").to_arrow()
@@ -120,8 +123,8 @@ def test_other_columns_take_the_place_of_the_old_ones(table: Table) -> None:
 
 def test_an_append_does_not_replace_columns(table: Table) -> None:
     with pytest.raises(SchemaMismatchError, match="the data has a column 'more'"):
-        write(table.path, one(n=2, part="a", more=1), **REPLACE)
-    write(table.path, one(n=2, part="a"), **REPLACE, mergeSchema="false")
+        write(table.path, one(n=2, part="a", more=1), REPLACE)
+    write(table.path, one(n=2, part="a"), REPLACE | {"mergeSchema": "false"})
     assert len(content(table)) == 2
 
 
@@ -135,7 +138,7 @@ def test_an_append_does_not_replace_columns(table: Table) -> None:
 )
 def test_what_does_not_fit(table: Table, options: dict[str, str], message: str) -> None:
     with pytest.raises((ConfigurationError, SchemaMismatchError), match=message):
-        write(table.path, one(x=1, y=2), overwrite=True, **options, **REPLACE)
+        write(table.path, one(x=1, y=2), options | REPLACE, overwrite=True)
     assert table.refresh().version == 1
 
 
@@ -145,23 +148,23 @@ def test_columns_that_the_table_needs_stay(tmp_path: Path) -> None:
     short = AddConstraint("short", "length(part) < 9")
     table.statement(lambda transaction: transaction.alter([short], lambda _: False))
     with pytest.raises(ConfigurationError, match=r"the constraint 'short' reads it \(length\(part\) < 9\); drop the"):
-        write(path, one(n=1, x=1), overwrite=True, **REPLACE)
+        write(path, one(n=1, x=1), REPLACE, overwrite=True)
     with pytest.raises(ConfigurationError, match="there is no key column 'n'"):
-        write(path, one(part="a", x=1), overwrite=True, **REPLACE)
-    write(path, one(n=1, part="a", x=1), overwrite=True, **REPLACE)
+        write(path, one(part="a", x=1), REPLACE, overwrite=True)
+    write(path, one(n=1, part="a", x=1), REPLACE, overwrite=True)
     assert content(table) == [{"n": 1, "part": "a", "x": 1}]
 
 
 def test_writes_at_the_same_time(table: Table) -> None:
     """Rows that came meanwhile are replaced; columns that changed meanwhile are a conflict."""
-    plan = planned(table.path, one(x=1).schema, overwrite=True, **REPLACE)
-    old = planned(table.path, SCHEMA, overwrite=False)
+    plan = planned(table.path, one(x=1).schema, REPLACE, overwrite=True)
+    old = planned(table.path, SCHEMA)
     table.insert([{"n": 2, "part": "b"}])
     finish(plan, *one(x=1).to_batches())
     assert content(table) == [{"x": 1}]
     with pytest.raises(MetadataChangedException):
         finish(old, *one(n=9, part="a").to_batches())
-    both = [planned(table.path, one(x=1, **{name: 1}).schema, overwrite=False, **MERGE) for name in "ab"]
+    both = [planned(table.path, one(x=1, **{name: 1}).schema, MERGE) for name in "ab"]
     finish(both[0], *one(x=2, a=1).to_batches())
     with pytest.raises(MetadataChangedException):
         finish(both[1], *one(x=2, b=1).to_batches())
@@ -187,7 +190,7 @@ def test_any_columns_in_any_order(tmp_path: Path, rounds: int) -> None:
         overwrite = draw.random() < 0.4
         replaces = overwrite and draw.random() < 0.5
         options = REPLACE if replaces else MERGE
-        write(path, pa.Table.from_pylist(new, schema), overwrite=overwrite, **options)
+        write(path, pa.Table.from_pylist(new, schema), options, overwrite=overwrite)
         if replaces:
             names = chosen
         names = [*names, *(name for name in chosen if name not in names)]

@@ -239,6 +239,7 @@ def test_columns_and_properties_are_changed(spark: SparkSession, table: Table) -
             "a table keeps no collation, and the length of a whole column only; use STRING",
         ),
         ("CREATE TABLE {}2 AS SELECT 'x' COLLATE UTF8_LCASE AS v", "a table keeps no collation"),
+        ("CREATE TABLE {}2 (v ARRAY<VARIANT>)", "column 'v' cannot have the type array<variant>: tidelog makes no"),
         ("CREATE TABLE {}2 (v INTERVAL YEAR)", "TIDELOG_SCHEMA_MISMATCH: column 'v' has Spark's type interval year"),
         ("SELECT * FROM {} WITH (changes = 'cdc')", r"the columns of changes; use spark\.read.*tidelog_changes"),
         ("CREATE TABLE {}2 (n INT) TBLPROPERTIES ('tidelog.no' = '1')", r"unknown table property 'tidelog\.no'"),

@@ -149,7 +149,7 @@ def test_errors_that_say_what_to_write(spark: SparkSession, tmp_path: Path) -> N
         frame.write.format("tidelog").save(table.path)
     with pytest.raises(PySparkException, match="skipChangeCommits=true to leave such commits out"):
         spark.readStream.format("tidelog").option("ignoreChanges", "true").load(table.path)
-    assert spark.read.format("TIDELOG").load(table.path).count() == 4
+    assert [spark.read.format(name).load(table.path).count() for name in ("TIDELOG", "tIdeLog")] == [4, 4]
     history = spark.sql(
         f"SELECT operation, engine, rows_added FROM tidelog_history('{table.path}', limit => 1)"
     ).first()
