@@ -167,6 +167,16 @@ def free_name(schema: pa.Schema) -> str:
     return name
 
 
+def counts_by_clause(updated: int, deleted: int, by_source_updated: int, by_source_deleted: int) -> dict[str, int]:
+    """How many rows WHEN MATCHED and WHEN NOT MATCHED BY SOURCE have changed, with the names of delta-spark."""
+    return {
+        "numTargetRowsMatchedUpdated": updated - by_source_updated,
+        "numTargetRowsMatchedDeleted": deleted - by_source_deleted,
+        "numTargetRowsNotMatchedBySourceUpdated": by_source_updated,
+        "numTargetRowsNotMatchedBySourceDeleted": by_source_deleted,
+    }
+
+
 def file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
     """The commit's metrics about files."""
     survivors = [add for delete in deletes for add in delete.survivors or ()]

@@ -27,7 +27,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, PredicateError, SchemaMismatchError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
-from tidelog.log.operations.delete_update import Matched, file_metrics
+from tidelog.log.operations.delete_update import Matched, counts_by_clause, file_metrics
 from tidelog.log.operations.merge_rules import Act, MergeRules, RowRule
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -443,16 +443,6 @@ def _staged(merge: _Merge, source: _Source, inserted: int, rules: MergeRules) ->
         },
         record={commit_info.UPSERT_KEYS: list(names)},
     )
-
-
-def counts_by_clause(updated: int, deleted: int, by_source_updated: int, by_source_deleted: int) -> dict[str, int]:
-    """How many rows WHEN MATCHED and WHEN NOT MATCHED BY SOURCE have changed, with the names of delta-spark."""
-    return {
-        "numTargetRowsMatchedUpdated": updated - by_source_updated,
-        "numTargetRowsMatchedDeleted": deleted - by_source_deleted,
-        "numTargetRowsNotMatchedBySourceUpdated": by_source_updated,
-        "numTargetRowsNotMatchedBySourceDeleted": by_source_deleted,
-    }
 
 
 def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:

@@ -42,6 +42,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.CommandExecutionMode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.CharType;
+import org.apache.spark.sql.types.NullType;
 import scala.Option;
 import scala.collection.immutable.Map$;
 import scala.collection.immutable.Seq;
@@ -309,7 +310,7 @@ public class Rewritten {
     LogicalPlan found = null;
     if (plan instanceof WriteDelta) {
       LogicalPlan query = query(plan);
-      Expression condition = (Expression) plan.productElement(1);
+      Expression condition = orFalse((Expression) plan.productElement(1));
       if (query instanceof MergeRows) {
         found = merge(target(plan), condition, (MergeRows) query);
       } else if (operation(array(((Project) query).projectList())[0]).intValue() == RowDeltaUtils.DELETE_OPERATION()) {
@@ -340,6 +341,11 @@ public class Rewritten {
       }
     }
     return false;
+  }
+
+  /** A condition, for which Spark's optimizer takes no NULL without a type. */
+  private static Expression orFalse(Expression condition) {
+    return condition.dataType() instanceof NullType ? Literal.FalseLiteral() : condition;
   }
 
   private static LogicalPlan merge(DataSourceV2Relation target, Expression condition, MergeRows rows) {
@@ -375,7 +381,7 @@ public class Rewritten {
       one.add(new InsertAction(Option.empty(), values));
       actions = sequence(one);
     }
-    return merge(target, join.left(), (Expression) join.condition().get(), none, actions, none);
+    return merge(target, join.left(), orFalse((Expression) join.condition().get()), none, actions, none);
   }
 
   private static LogicalPlan merge(
@@ -388,7 +394,7 @@ public class Rewritten {
     Object[] all = array(instructions);
     for (int i = 0; i < all.length; i++) {
       MergeRows.Instruction instruction = (MergeRows.Instruction) all[i];
-      Expression condition = instruction.condition();
+      Expression condition = orFalse(instruction.condition());
       Option where = condition.equals(Literal.TrueLiteral()) ? Option.empty() : Option.apply(condition);
       Object[] values = array((Seq) instruction.outputs().head());
       // A MERGE that only inserts has rows without an operation.

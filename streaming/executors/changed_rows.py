@@ -35,8 +35,7 @@ from tidelog.log.format.row_tracking import preserves_ids
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.tombstone_list import TombstoneChange
-from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics
-from tidelog.log.operations.merge import counts_by_clause
+from tidelog.log.operations.delete_update import Matched, RowMatcher, counts_by_clause, file_metrics
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import NEW_ROW, with_kept_ids
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE

@@ -10,6 +10,10 @@ _REASONS = (
     ("added column with default value", _ADDED_DEFAULT),
     ("update table with expression-based default values", _ADDED_DEFAULT),
     (
+        "char/varchar columns",
+        "fields of structs have the types CHAR and VARCHAR, whose lengths a table keeps for whole columns only",
+    ),
+    (
         "no auto-schema-evolution capability - with evolution clause",
         "a property of Spark's in-memory table takes away its ability to evolve",
     ),

@@ -153,6 +153,10 @@ def test_the_first_rule_that_is_true_counts(table: Table) -> None:
         "numTargetRowsInserted": 2,
         "numTargetRowsUpdated": 3,
         "numTargetRowsDeleted": 4,
+        "numTargetRowsMatchedUpdated": 2,
+        "numTargetRowsMatchedDeleted": 1,
+        "numTargetRowsNotMatchedBySourceUpdated": 1,
+        "numTargetRowsNotMatchedBySourceDeleted": 3,
     }
     kinds = [change[0] for change in changes_of(table)]
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {

@@ -122,3 +122,18 @@ def test_a_merge_evolves_structs_in_lists_and_maps(spark: SparkSession, tmp_path
         (3, '[{"a":30000000000,"b":"new"}]', '{"y":{"a":3,"b":{"c":3}}}'),
     ]
     assert table.refresh().version == 2
+
+
+@pytest.mark.full
+def test_null_as_a_condition_is_false(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "table"), pa.schema([("k", pa.int64()), ("v", pa.string())]))
+    table.insert([{"k": k, "v": "was"} for k in range(2)])
+    name = f"tidelog.`{table.path}`"
+    merge = f"MERGE INTO {name} t USING (SELECT id AS k, 'new' AS v FROM range(1, 3)) s ON t.k = s.k"
+    spark.sql(f"{merge} WHEN MATCHED AND NULL THEN UPDATE SET * WHEN NOT MATCHED AND NULL THEN INSERT *")
+    spark.sql(f"{merge} WHEN NOT MATCHED BY SOURCE AND NULL THEN DELETE WHEN MATCHED AND NULL THEN DELETE")
+    spark.sql(f"DELETE FROM {name} WHERE NULL")
+    spark.sql(f"UPDATE {name} SET v = 'x' WHERE NULL")
+    assert rows(spark, f"SELECT * FROM {name}") == [(0, "was"), (1, "was")]
+    spark.sql(f"MERGE INTO {name} t USING (SELECT 5L AS k, 'new' AS v) s ON NULL WHEN NOT MATCHED THEN INSERT *")
+    assert rows(spark, f"SELECT * FROM {name}") == [(0, "was"), (1, "was"), (5, "new")]
