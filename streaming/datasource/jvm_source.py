@@ -46,7 +46,7 @@ from tidelog.streaming.datasource import (
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.jvm_classes import JvmClasses, classes_of
 from tidelog.streaming.datasource.pushed_filters import exact_predicate, one_partition
-from tidelog.streaming.datasource.read_options import parse_read, split_names
+from tidelog.streaming.datasource.read_options import begins_by_default, parse_read, split_names
 from tidelog.streaming.executors.session import QUERY_ID, is_connect, require_apart
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -99,6 +99,7 @@ ONLY_PLANS = "__onlyplans"
 _PARTITIONS = "__partition_columns"
 # The folder of a checkpoint with what its sources keep.
 _SOURCES = "/sources/"
+_INITIAL = "initialSnapshot"
 
 
 def install(spark: SparkSession) -> bool:
@@ -267,14 +268,20 @@ def _asked(request: Mapping[str, Any]) -> StructType | None:
 
 
 def _load(request: Mapping[str, Any], java: Any) -> str:
-    """The columns of a stream, and on a second line what the query needs to know of the load."""
+    """The columns of a stream, and on the last line what the query needs to know of the load.
+
+    A line between them says that the stream of a pipeline begins with the table as it is. Its source may be a table of
+    the pipeline, too, which a full refresh empties: a stream that began with the first version would end there.
+    """
     spark = _session(java)
     _hide_secrets(spark)
     options = parse_read(_shown(request), session_zone=_zone(spark))
     table = table_to_read(options)
     found = read_columns(table.schema, options.query_columns)
     loaded = LoadedColumns(table.version, table.schema)
-    return f"{spark_versions.columns_from_arrow(found).json()}\n{loaded.to_text()}"
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    begins = [_INITIAL] if begins_by_default(request["options"]) and jvm.tidelog.Streams.isOfPipeline() else []
+    return "\n".join([spark_versions.columns_from_arrow(found).json(), *begins, loaded.to_text()])
 
 
 def _start(request: Mapping[str, Any], java: Any) -> str:
@@ -283,7 +290,9 @@ def _start(request: Mapping[str, Any], java: Any) -> str:
     # Spark gives each source a place of its own below the checkpoint.
     checkpoint, _, _ = request["place"].rpartition(_SOURCES)
     require_apart(open_store(options.path, options.storage_options).url, checkpoint)
-    *_, loaded = request["loaded"].split("\n")
+    _, *begins, loaded = request["loaded"].split("\n")
+    if begins:
+        shown = {**shown, _INITIAL: "true"}
     key = REAL_SYSTEM.uuid()
     _feeds[key] = frames.FrameFeed(
         spark,

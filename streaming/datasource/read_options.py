@@ -234,6 +234,11 @@ def _refuse_catalog_table(options: Mapping[str, str]) -> None:
         )
 
 
+def begins_by_default(options: Mapping[str, str]) -> bool:
+    """Whether the options of a stream do not say where it begins."""
+    return not any(name.lower() in (*_STARTS, "initialsnapshot") for name in options)
+
+
 def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> None:
     require_known(options, READ_OPTIONS)
     misplaced = {True: _BATCH_ONLY, False: _STREAM_ONLY, None: set[str]()}[streaming]

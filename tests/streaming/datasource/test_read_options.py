@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.read.timeline import BEFORE_FIRST
-from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.datasource.read_options import begins_by_default, parse_read
 from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 
 PATH = {"path": "/data/t"}
@@ -180,3 +180,9 @@ def test_a_secret_is_in_no_message() -> None:
         parse_read({"storageOption.secret": "hunter2", "nonsense": "1"})
     assert "hunter2" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_where_a_stream_begins_may_be_left_open() -> None:
+    assert begins_by_default({"path": "/t", "maxFilesPerTrigger": "1", "skipChangeCommits": "true"})
+    for name in ("after", "startingVersion", "STARTINGTIMESTAMP", "initialSnapshot"):
+        assert not begins_by_default({"path": "/t", name: "1"})
