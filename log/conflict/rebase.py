@@ -74,7 +74,8 @@ class Rebase:
     Does no I/O, except that `blobs` reads small files that the log names.
 
     With `blind_appends_follow` a winner that only added rows and read nothing can be ordered after this transaction
-    (Delta's WriteSerializable), so its rows are not checked. A transaction with keys checks them always.
+    (Delta's WriteSerializable), so its rows are not checked. A transaction with keys checks them always, as does one
+    with `sees_appends`.
     `newest_change` is the newest winner that touched files of this transaction.
     """
 
@@ -93,7 +94,8 @@ class Rebase:
         self._protocol_and_metadata = (base_protocol, base_metadata)
         self._metadata = staged.metadata or base_metadata
         self._blobs = blobs
-        self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
+        has_keys = staged.reads is not None and staged.reads.keys is not None
+        self._blind_appends_follow = blind_appends_follow and not (has_keys or staged.sees_appends)
         self._vectors = has_deletion_vectors(base_protocol, base_metadata)
         # The written rows of an UPSERT have the ids of the rows that they replace, and a rebase cannot rewrite them.
         # Nor can it compute new values.

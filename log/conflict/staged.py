@@ -128,6 +128,7 @@ class Staged:
     With `sees_all` it may have read any row, and a winner that changes rows is a conflict.
     With `sees_deletes` it depends on rows that it leaves as they are: a winner that deletes or changes rows in files
     that `reads` may match is a conflict.
+    With `sees_appends` no policy orders a blind append that came first after it, as is so with `reads.keys`.
     With `is_computed` what it stages was computed from the deleted rows, and no other one with `reads.keys` may appear:
     a winner that changed or added such a row is a conflict.
 
@@ -165,6 +166,7 @@ class Staged:
     tombstones: TombstoneChange | None = None
     sees_all: bool = False
     sees_deletes: bool = False
+    sees_appends: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()

@@ -13,7 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from threading import Lock, local
+from itertools import count
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -134,7 +135,7 @@ def batch_rows(
     plain = whole if asked is None else _same_types(whole, announced_columns(whole, asked))
     where = with_pushed(options.where, predicate_of(filters, plain), whole)
     if options.snapshot is None:
-        _note_read(table, None if options.is_interval else where)
+        _note_read(spark, table, None if options.is_interval else where)
     chosen = list(names) or [_cheapest(options.query_columns.selection(snapshot.schema).schema)]
     if not options.is_interval:
         frame = snapshot_rows(spark, table.store, snapshot, chosen, where)
@@ -215,7 +216,7 @@ def _pinned(spark: SparkSession, table: TableReader) -> int:
     Spark numbers queries. What a batch function plans itself has the number of its micro-batch, which can outlast
     commits of the same function, so there the newest version is read.
     """
-    for statement in _statements():
+    for statement in pinned_reads(spark):
         if statement.table_id == table.id:
             return statement.version
     context = spark.sparkContext
@@ -250,31 +251,42 @@ class PinnedReads:
 
 
 @contextmanager
-def pinned(table_id: str, version: int) -> Iterator[PinnedReads]:
-    """Let all scans that this thread plans within the block read the same version of a table, and note them."""
-    statement = PinnedReads(table_id, version)
-    _statements().append(statement)
+def pinned(spark: SparkSession, reads: PinnedReads) -> Iterator[None]:
+    """Let all scans of what runs within the block read the same version of a table, and note them.
+
+    Spark plans some again while a query runs, and those of a subquery in threads of its own, which have the local
+    properties of this one.
+    """
+    context, number = spark.sparkContext, str(next(_numbers))
+    before = context.getLocalProperty(_PINNED)
+    _pinned_reads[number] = reads
+    context.setLocalProperty(_PINNED, f"{before or ''} {number}")
     try:
-        yield statement
+        yield
     finally:
-        _statements().remove(statement)
+        context.setLocalProperty(_PINNED, before)  # type: ignore[arg-type]
+        del _pinned_reads[number]
 
 
-def _note_read(table: TableReader, where: str | None) -> None:
-    for statement in _statements():
+def pinned_reads(spark: SparkSession) -> list[PinnedReads]:
+    """Those of the statements that this thread plans for, the innermost one last."""
+    if not _pinned_reads:
+        return []
+    numbers = (spark.sparkContext.getLocalProperty(_PINNED) or "").split()
+    return [_pinned_reads[number] for number in numbers if number in _pinned_reads]
+
+
+def _note_read(spark: SparkSession, table: TableReader, where: str | None) -> None:
+    for statement in pinned_reads(spark):
         if statement.table_id == table.id:
             statement.wheres.append(where)
             statement.other_scans += 1
 
 
-def _statements() -> list[PinnedReads]:
-    if not hasattr(_of_thread, "statements"):
-        _of_thread.statements = []
-    found: list[PinnedReads] = _of_thread.statements
-    return found
-
-
-_of_thread = local()
+# By the numbers that a thread's local property has.
+_pinned_reads: dict[str, PinnedReads] = {}
+_numbers = count()
+_PINNED = "tidelog.pinned"
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

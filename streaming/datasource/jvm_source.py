@@ -328,7 +328,7 @@ def _scan(request: Mapping[str, Any], given: Any) -> Any:
     java, filters = given
     spark = _session(java)
     options = parse_read(request["options"], streaming=False, session_zone=_zone(spark))
-    frame: Any = rewritten.rows_of_statement(request["columns"], list(filters))
+    frame: Any = rewritten.rows_of_statement(spark, request["columns"], list(filters))
     if frame is None:
         frame = frames.batch_rows(spark, options, _asked(request), request["columns"], list(filters))
     frames.require_types(frame, sql_columns.without_lengths(request["expected"]), options.path)

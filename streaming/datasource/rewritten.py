@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from threading import local
 from typing import Any
 
 import msgspec
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,6 +22,7 @@ from tidelog.log import Table, Transaction, predicate
 from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.errors import (
     ConstraintViolationError,
+    DataFileMissingError,
     DuplicateKeyError,
     NullValueError,
     PredicateError,
@@ -46,6 +47,10 @@ from tidelog.streaming.jvm_reading.addressed_rows import addressed_rows
 
 # The state of SQL for an error that a query raises by itself, as a translated MERGE does for rows that it cannot take.
 _RAISED = "P0001"
+# What Spark raises for a job that fails; PySpark has no class of its own for most of it.
+_FAILED = (PySparkException, Py4JJavaError)
+# Of Spark's reader, of tidelog's in a task, and of tidelog when it plans a scan.
+_FILE_IS_MISSING = ("FILE_NOT_EXIST", DataFileMissingError.__name__, DataFileMissingError.code)
 _COUNTS = {"UPDATE": "numUpdatedRows", "DELETE": "numDeletedRows"}
 _MERGED = ("Inserted", "Updated", "Deleted")
 
@@ -122,8 +127,14 @@ class _Statement:
         transaction.require_row_changes()
         evolve(transaction, self._evolve)
         self._require_same_columns(transaction)
-        with transaction.working():
-            return transaction.stage(self._stage(transaction))
+        try:
+            with transaction.working():
+                return transaction.stage(self._stage(transaction))
+        except DataFileMissingError as error:
+            # No vacuum has taken it, so it may be a file of a source: Spark's error says which one.
+            if isinstance(error.__cause__, _FAILED):
+                raise error.__cause__ from None
+            raise
 
     def _require_same_columns(self, transaction: Transaction) -> None:
         planned = [str(column.name()) for column in each(self._plan.table().output())]
@@ -137,15 +148,22 @@ class _Statement:
             )
 
     def _stage(self, transaction: Transaction) -> Staged:
-        with frames.pinned(self._table.id, transaction.base_version) as reads:
-            attempt = _Attempt(self._spark, transaction, reads)
-            with _running(attempt):
-                rows = DataFrame(self._java.rows(self._spark._jsparkSession, self._plan), self._spark)  # noqa: SLF001
-                changes = self._changes(attempt.columns)
+        attempt = _Attempt(self._spark, self._table.id, transaction)
+        with frames.pinned(self._spark, attempt):
+            rows = DataFrame(self._java.rows(self._spark._jsparkSession, self._plan), self._spark)  # noqa: SLF001
+            changes = self._changes(attempt.columns)
+            with _missing_files_noticed(self._table.path):
                 staged = stage_changes(rows, transaction.state, transaction.writer, changes)
         # A row that is there keeps one from being inserted, and a query within the statement can read any row.
-        sees_deletes = INSERTED in changes.operations or reads.other_scans > 0
-        return replace(staged, reads=attempt.read(), sees_deletes=sees_deletes, **self._described(staged))
+        sees_deletes = INSERTED in changes.operations or attempt.other_scans > 0
+        return replace(
+            staged,
+            reads=attempt.read(),
+            sees_deletes=sees_deletes,
+            # An upsert looks for its keys among all rows.
+            sees_appends=self._name == "MERGE",
+            **self._described(staged),
+        )
 
     def _changes(self, columns: RowColumns) -> RowQuery:
         if not self._operations:
@@ -164,13 +182,28 @@ class _Statement:
         return found
 
 
-class _Attempt:
+@contextmanager
+def _missing_files_noticed(path: str) -> Iterator[None]:
+    """Raise DataFileMissingError where Spark fails because a file is missing, as tidelog's own reader does."""
+    try:
+        yield
+    except _FAILED as error:
+        if not any(text in str(error) for text in _FILE_IS_MISSING):
+            raise
+        raise DataFileMissingError(
+            f"a file that a statement on {path} reads is missing: {str(error).partition(chr(10))[0]}",
+            advice="run the statement again",
+            path=path,
+        ) from error
+
+
+class _Attempt(frames.PinnedReads):
     """A statement on one version of the table. `columns` are those that its scan has beside the table's."""
 
-    def __init__(self, spark: SparkSession, transaction: Transaction, reads: frames.PinnedReads) -> None:
+    def __init__(self, spark: SparkSession, table_id: str, transaction: Transaction) -> None:
+        super().__init__(table_id, transaction.base_version)
         self._spark = spark
         self._transaction = transaction
-        self._reads = reads
         writer = transaction.writer
         self.columns = RowColumns.of(writer.metadata, writer.store.url)
 
@@ -178,40 +211,25 @@ class _Attempt:
         """The rows of the table with their addresses."""
         state, writer = self._transaction.state, self._transaction.writer
         where = frames.with_pushed(None, predicate_of(filters, writer.schema), writer.schema)
-        self._reads.wheres.append(where)
+        self.wheres.append(where)
         live = state.files().adds
         files = live if where is None else candidates(state, writer, where)
-        numbers = pc.index_in(files["path"], value_set=live["path"].combine_chunks())
+        numbers = pc.index_in(files["path"], value_set=live["path"].combine_chunks()).combine_chunks()
         tree = None if where is None else predicate.parse(where, writer.schema)
-        return addressed_rows(self._spark, writer, files, numbers.to_pylist(), names, self.columns, tree)
+        return addressed_rows(self._spark, writer, files, numbers, names, self.columns, tree)
 
     def read(self) -> Reads:
         """What the scans of the table may have read. A condition without a translation leaves nothing out."""
-        wheres = self._reads.wheres
-        if not wheres or None in wheres:
+        if not self.wheres or None in self.wheres:
             return Reads(predicate.Literal(True))  # noqa: FBT003 - a value
         schema = self._transaction.schema
-        trees = [predicate.parse(where, schema) for where in dict.fromkeys(wheres) if where is not None]
+        trees = [predicate.parse(where, schema) for where in dict.fromkeys(self.wheres) if where is not None]
         return Reads(reduce(predicate.Or, trees))
 
 
-@contextmanager
-def _running(attempt: _Attempt) -> Iterator[None]:
-    before = getattr(_of_thread, "attempt", None)
-    _of_thread.attempt = attempt
-    try:
-        yield
-    finally:
-        _of_thread.attempt = before
-
-
-# Spark plans all scans of a query in the thread that runs it.
-_of_thread = local()
-
-
-def rows_of_statement(names: Sequence[str], filters: Sequence[Any]) -> DataFrame | None:
+def rows_of_statement(spark: SparkSession, names: Sequence[str], filters: Sequence[Any]) -> DataFrame | None:
     """The columns `names` of the scan of rows that a statement in this thread changes; None if it is another scan."""
-    attempt: _Attempt | None = getattr(_of_thread, "attempt", None)
-    if attempt is None or attempt.columns.file not in names:
-        return None
-    return attempt.scan(names, filters)
+    for reads in frames.pinned_reads(spark):
+        if isinstance(reads, _Attempt) and reads.columns.file in names:
+            return reads.scan(names, filters)
+    return None

@@ -6,11 +6,12 @@ Spark's own parquet reader gives each row its position, and tidelog's reader whe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
@@ -31,8 +32,10 @@ from tidelog.streaming.jvm_reading import dead_rows, file_scan
 from tidelog.streaming.jvm_reading.file_scan import FileList
 from tidelog.streaming.jvm_reading.jvm_rows import (
     are_columns_readable,
+    are_plain,
     constant_columns,
     constant_names,
+    constants_of,
     is_file_readable,
     is_store_readable,
 )
@@ -59,21 +62,17 @@ def addressed_rows(
     spark: SparkSession,
     writer: DataWriter,
     files: pa.Table,
-    numbers: Sequence[int],
+    numbers: pa.Array,
     names: Sequence[str],
     columns: RowColumns,
     where: Expression | None,
 ) -> DataFrame:
     """The columns `names` of the live rows of files with the schema ADD, among them some of `columns`.
 
-    The addresses have the `numbers` of the files. Rows for which `where` is false may be left out.
+    The addresses have the `numbers` of the files. Rows for which `where` is false may be left out. Files without a
+    deletion vector cost no Python object each.
     """
-    reading = _Reading(spark, writer, names, columns, where)
-    units = [
-        _Numbered(ChangeFile(DataFile.of(add), 0, 0, add.size, None, stats=add.stats), number)
-        for add, number in zip(to_adds(files), numbers, strict=True)
-    ]
-    return reading.rows(units)
+    return _Reading(spark, writer, names, columns, where).rows(files, numbers)
 
 
 class _Reading:
@@ -102,23 +101,21 @@ class _Reading:
         while self._listed in {field.name.lower() for field in writer.schema}:
             self._listed += "_"
 
-    def rows(self, units: Sequence[_Numbered]) -> DataFrame:
-        groups: dict[tuple[tuple[str, ...], bool], list[_Numbered]] = defaultdict(list)
-        rest: list[_Numbered] = []
-        blocks, uses_spark = 0, self._uses_spark()
-        for unit in units:
-            change = unit.change
-            has_dead = dead_rows.has_positions(change)
-            of_file = dead_rows.max_blocks(change) if has_dead else 0
-            if not uses_spark or not is_file_readable(change) or blocks + of_file > dead_rows.MAX_BLOCKS:
-                rest.append(unit)
-                continue
-            blocks += of_file
-            names = constant_names(self.schema, tuple(change.file.partition_values), False, of_snapshot=True)  # noqa: FBT003
-            groups[names, has_dead].append(unit)
-        frames = []
-        for (names, has_dead), group in groups.items():
-            frame = self._scanned(group, names, has_dead=has_dead)
+    def rows(self, files: pa.Table, numbers: pa.Array) -> DataFrame:
+        """The rows of files with these numbers."""
+        frames: list[DataFrame] = []
+        uses_spark = self._uses_spark()
+        if uses_spark:
+            values, is_known = constants_of(files, self.schema, of_snapshot=True)
+            is_listed = pc.and_(are_plain(files), is_known)
+            if pc.any(is_listed).as_py() and self._columns_in_files(list(values)) is not None:
+                listed = files.select(["path", "size"]).filter(is_listed)
+                constants = {name: column.filter(is_listed) for name, column in values.items()}
+                frames.append(self._scan(listed["path"], listed["size"], constants, numbers.filter(is_listed)))
+                files, numbers = files.filter(pc.invert(is_listed)), numbers.filter(pc.invert(is_listed))
+        groups, rest = self._grouped(files, numbers, uses_spark=uses_spark)
+        for names, group in groups.items():
+            frame = self._with_vectors(group, names)
             if frame is None:
                 rest += group
             else:
@@ -126,6 +123,24 @@ class _Reading:
         if rest or not frames:
             frames.append(self._by_tidelog(rest))
         return reduce(DataFrame.unionAll, frames)
+
+    def _grouped(
+        self, files: pa.Table, numbers: pa.Array, *, uses_spark: bool
+    ) -> tuple[dict[tuple[str, ...], list[_Numbered]], list[_Numbered]]:
+        """The files with vectors that Spark's reader reads, by their constants, and those that it cannot read."""
+        groups: dict[tuple[str, ...], list[_Numbered]] = defaultdict(list)
+        rest: list[_Numbered] = []
+        blocks = 0
+        for add, number in zip(to_adds(files), numbers.to_pylist(), strict=True):
+            change = ChangeFile(DataFile.of(add), 0, 0, add.size, None, stats=add.stats)
+            unit, of_file = _Numbered(change, number), dead_rows.max_blocks(change)
+            if not uses_spark or not is_file_readable(change) or blocks + of_file > dead_rows.MAX_BLOCKS:
+                rest.append(unit)
+                continue
+            blocks += of_file
+            names = constant_names(self.schema, tuple(change.file.partition_values), False, of_snapshot=True)  # noqa: FBT003
+            groups[names].append(unit)
+        return groups, rest
 
     def _uses_spark(self) -> bool:
         return (
@@ -137,34 +152,54 @@ class _Reading:
             and file_scan.is_available(self._spark)
         )
 
-    def _scanned(self, group: list[_Numbered], names: Sequence[str], *, has_dead: bool) -> DataFrame | None:
-        """The rows by Spark's reader; None if it cannot read the files."""
-        store, columns, schema = self._writer.store, self._columns, self.schema
-        in_files = [field for field in schema if field.name not in names]
-        data = pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in in_files])
-        values = constant_columns([unit.change for unit in group], names, schema, of_snapshot=True)
-        if values is None or {name.lower() for name in data.names}.intersection(name.lower() for name in names):
+    def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
+        """The columns that are read from files, by their names there; None if only case tells one from a constant."""
+        fields = [field for field in self.schema if field.name not in constants]
+        data = pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in fields])
+        has_both = {name.lower() for name in data.names}.intersection(name.lower() for name in constants)
+        return None if has_both else data
+
+    def _with_vectors(self, group: list[_Numbered], names: Sequence[str]) -> DataFrame | None:
+        """The rows by Spark's reader of files that may have vectors; None if it cannot read the files."""
+        values = constant_columns([unit.change for unit in group], names, self.schema, of_snapshot=True)
+        if values is None or self._columns_in_files(names) is None:
             return None
-        fields = [schema.field(name).with_metadata(None) for name in names]
-        fields.append(pa.field(columns.file, pa.int32(), nullable=False))
-        values.append(pa.array([unit.number for unit in group], pa.int32()))
-        if has_dead:
-            # The rows of vectors are those that do not count.
-            fields.append(pa.field(self._listed, pa.int8()))
-            values.append(pa.array([0] * len(group), pa.int8()))
-        files = FileList.of(
+        dead = [(unit.number, unit.change) for unit in group if dead_rows.has_positions(unit.change)]
+        return self._scan(
             pa.array([paths.to_storage_path(unit.change.file.path) for unit in group], pa.string()),
             pa.array([unit.size_bytes for unit in group], pa.int64()),
-            pa.table(values, schema=pa.schema(fields)),
+            dict(zip(names, values, strict=True)),
+            pa.array([unit.number for unit in group], pa.int32()),
+            dead_rows.bitmaps(self._spark, self._writer.store, dead) if dead else None,
         )
+
+    def _scan(
+        self,
+        files: pa.Array | pa.ChunkedArray,
+        sizes: pa.Array | pa.ChunkedArray,
+        constants: Mapping[str, pa.Array | pa.ChunkedArray],
+        numbers: pa.Array | pa.ChunkedArray,
+        dead: DataFrame | None = None,
+    ) -> DataFrame:
+        """The rows by Spark's reader of files at these paths, without the rows that are `dead`."""
+        store, columns, schema = self._writer.store, self._columns, self.schema
+        data = self._columns_in_files(list(constants))
+        assert data is not None
+        fields = [schema.field(name).with_metadata(None) for name in constants]
+        fields.append(pa.field(columns.file, pa.int32(), nullable=False))
+        values = [*constants.values(), numbers]
+        if dead is not None:
+            # The rows of vectors are those that do not count.
+            fields.append(pa.field(self._listed, pa.int8()))
+            values.append(pa.array([0] * len(files), pa.int8()))
+        listed = FileList.of(files, sizes, pa.table(values, schema=pa.schema(fields)))
         url = hadoop.hadoop_url(store.url, store.storage_options)
-        frame = file_scan.scan(self._spark, url, files, data, hadoop.write_options(store.storage_options, url))
+        frame = file_scan.scan(self._spark, url, listed, data, hadoop.write_options(store.storage_options, url))
         frame = frame.withColumn(columns.row, frame.metadataColumn("_metadata")["row_index"])
-        if has_dead:
-            bitmaps = dead_rows.bitmaps(self._spark, store, [(unit.number, unit.change) for unit in group])
-            frame = dead_rows.counting(frame, bitmaps, frame[columns.file], frame[self._listed], frame[columns.row])
+        if dead is not None:
+            frame = dead_rows.counting(frame, dead, frame[columns.file], frame[self._listed], frame[columns.row])
         named = [
-            f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"
+            f"{quoted(field.name if field.name in constants else physical_name(field))} AS {quoted(field.name)}"
             for field in schema
         ]
         frame = frame.selectExpr(*named, quoted(columns.file), quoted(columns.row))

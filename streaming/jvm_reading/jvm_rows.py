@@ -136,9 +136,9 @@ class _Reading:
         """The rows of the files that need no object each, if there are any, and the other files."""
         if not self._uses_spark():
             return None, files
-        values, is_known = self._constants(files)
+        values, is_known = constants_of(files, self._selection.read_schema, of_snapshot=self._of_snapshot)
         data = self._columns_in_files(list(values))
-        is_listed = pc.and_(_are_plain(files), is_known)
+        is_listed = pc.and_(are_plain(files), is_known)
         if data is None or not pc.any(is_listed).as_py():
             return None, files
         fields = [self._selection.read_schema.field(name).with_metadata(None) for name in values]
@@ -150,21 +150,6 @@ class _Reading:
         constants = pa.table(columns, schema=pa.schema(fields))
         file_list = FileList.of(listed["path"], listed["size"], constants)
         return self._scan(file_list, data, list(values)), files.filter(pc.invert(is_listed))
-
-    def _constants(self, files: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
-        """The columns whose values the log has (see `constant_names`), and whether it has all of them for a file."""
-        schema, maps = self._selection.read_schema, files["partitionValues"]
-        of_partitions = tuple({name for chunk in maps.chunks for name in chunk.keys.unique().to_pylist()})
-        are_known = pa.chunked_array([pa.repeat(pa.scalar(value=True), files.num_rows)])
-        values = {}
-        for name in constant_names(schema, of_partitions, not self._of_snapshot, of_snapshot=self._of_snapshot):
-            if not self._of_snapshot and name in _OF_COMMIT:
-                values[name] = files[name]
-                continue
-            field = schema.field(name)
-            values[name], is_known = partition_values.decode_column(maps, physical_name(field), field.type)
-            are_known = pc.and_(are_known, is_known)
-        return values, are_known
 
     def _grouped(
         self, changes: Sequence[Any]
@@ -281,7 +266,25 @@ class _Reading:
         return empty(self._spark, self._selection.schema)
 
 
-def _are_plain(files: pa.Table) -> pa.ChunkedArray:
+def constants_of(
+    files: pa.Table, schema: pa.Schema, *, of_snapshot: bool
+) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray]:
+    """The columns whose values the log has (see `constant_names`), and whether it has all of them for a file."""
+    maps = files["partitionValues"]
+    of_partitions = tuple({name for chunk in maps.chunks for name in chunk.keys.unique().to_pylist()})
+    are_known = pa.chunked_array([pa.repeat(pa.scalar(value=True), files.num_rows)])
+    values = {}
+    for name in constant_names(schema, of_partitions, not of_snapshot, of_snapshot=of_snapshot):
+        if not of_snapshot and name in _OF_COMMIT:
+            values[name] = files[name]
+            continue
+        field = schema.field(name)
+        values[name], is_known = partition_values.decode_column(maps, physical_name(field), field.type)
+        are_known = pc.and_(are_known, is_known)
+    return values, are_known
+
+
+def are_plain(files: pa.Table) -> pa.ChunkedArray:
     """Which live files have all the rows that they ever had, and a path that is the same in a store and in a URL.
 
     So `is_file_readable` is true for them.

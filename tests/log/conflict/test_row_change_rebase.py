@@ -107,6 +107,17 @@ def test_a_blind_append_alone_is_ordered_later(compacts: bool) -> None:
     assert rows(table) == [(1, 0)]
 
 
+def test_a_merge_without_keys_does_not_precede_a_blind_append() -> None:
+    table = filled((1, 1), **{"tidelog.conflictPolicy": "write-serializable"})
+    merging = reopen(table).begin()
+    adds = tuple(merging.writer.write(pa.Table.from_pylist(data((7, 7)), SCHEMA)))
+    reads = Reads(predicate.parse("k > 5", SCHEMA))
+    merging.stage(Staged("MERGE", OperationClass.UPDATE_DELETE, adds=adds, reads=reads, sees_appends=True))
+    table.insert(data((7, 0)))
+    with pytest.raises(ConcurrentAppendException, match="new rows match"):
+        merging.commit()
+
+
 def test_files_that_match_by_partition_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(memory_store(), SCHEMA, partition_by=["v"])
     table.insert(data((0, 1), (0, 2)))

@@ -14,12 +14,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
+from tests.log.cleanup.support import AT_ONCE
 from tests.log.row_tracking import TRACKING, ids, tracked_table
 from tests.log.rules.support import default, ruled_table
 from tests.randomness import seed
 from tests.streaming.datasource.sql_tables import rows
-from tests.streaming.support import JVM_SOURCE
-from tidelog.log import Table
+from tests.streaming.support import JVM_SOURCE, rewrite_all, wait_until
+from tidelog.log import Table, Transaction
 from tidelog.log.errors import ConflictError
 from tidelog.log.storage import open_store
 from tidelog.streaming import changes, sql
@@ -199,6 +200,32 @@ def test_a_statement_that_loses_each_race_is_a_conflict(spark: SparkSession, tmp
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("on", ["t.id = s.id", "t.id = abs(s.id)"])
+def test_a_merge_follows_an_append_under_each_policy(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str
+) -> None:
+    """By keys, it has a translation; both find the row that came first."""
+    schema, policy = (
+        pa.schema([("id", pa.int64()), ("v", pa.int64())]),
+        {"tidelog.conflictPolicy": "write-serializable"},
+    )
+    table = Table.create(str(tmp_path / "table"), schema, properties=policy)
+    table.insert([{"id": 1, "v": 1}])
+    commit, done = Transaction.commit, []
+
+    def late(transaction: Transaction, **more: Any) -> Any:
+        if not done:
+            done.append(None)
+            table.insert([{"id": 5, "v": 0}])
+        return commit(transaction, **more)
+
+    monkeypatch.setattr(Transaction, "commit", late)
+    merge = f"MERGE INTO tidelog.`{table.path}` t USING (SELECT 5L AS id, 7L AS v) s ON {on}"
+    spark.sql(f"{merge} WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *")
+    assert rows(spark, f"SELECT id, v FROM tidelog.`{table.path}`") == [(1, 1), (5, 7)]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
@@ -236,6 +263,42 @@ def test_a_compaction_meanwhile_moves_the_rows_that_change(spark: SparkSession, 
     spark.sql(f"UPDATE tidelog.`{table.path}` SET v = -v WHERE id IN (SELECT 3L UNION ALL SELECT 13L)")
     assert len(done) == 1
     assert {n: v for n, (v, _) in read(spark, table).items() if v < 0} == {3: -3.0, 13: -13.0}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("properties", [{}, TRACKING], ids=["by Spark's reader", "by tidelog's reader"])
+def test_files_that_a_vacuum_deletes_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
+    table = tracked_table(open_store(str(tmp_path / "table")), properties={**AT_ONCE, **properties})
+    for n in range(4):
+        table.insert([{"n": n, "v": 0}])
+    stage, attempts = changed_rows.stage_changes, []
+
+    def late(*arguments: Any) -> Any:
+        attempts.append(None)
+        if len(attempts) == 1:
+            rewrite_all(table.refresh())
+            wait_until(lambda: bool(table.vacuum().files), "the old files are deleted")
+        return stage(*arguments)
+
+    monkeypatch.setattr(rewritten, "stage_changes", late)
+    spark.sql(f"UPDATE tidelog.`{tmp_path}/table` SET v = v + 1 WHERE n IN (SELECT 2L)")
+    assert len(attempts) == 2
+    assert rows(spark, f"SELECT n, v FROM tidelog.`{tmp_path}/table`") == [(0, 0), (1, 0), (2, 1), (3, 0)]
+
+
+@pytest.mark.full
+def test_a_file_of_a_source_that_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    table, source = made(tmp_path / "table"), tmp_path / "source"
+    spark.range(3).write.parquet(str(source))
+    frame = spark.read.parquet(str(source))
+    frame.createOrReplaceTempView("source_of_files")
+    for file in source.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(PySparkException, match=r"FAILED_READ_FILE\.FILE_NOT_EXIST"):
+        spark.sql(f"DELETE FROM tidelog.`{table.path}` WHERE id IN (SELECT id FROM source_of_files)")
+    assert table.refresh().version == 2
 
 
 # --- what a table asks of its rows ------------------------------------------------------------------------------------

@@ -295,6 +295,23 @@ def test_what_a_statement_reads_of_its_own_table_is_of_the_version_that_it_chang
     assert rows(spark, f"SELECT n FROM {named(table)} WHERE part = 'last'") == [(9,)]
 
 
+@pytest.mark.full
+def test_a_subquery_that_is_planned_again_reads_the_version_of_its_attempt(
+    spark: SparkSession, tmp_path: Path, gate: Gate
+) -> None:
+    """Spark plans what follows a shuffle again, and a subquery does so in a thread of its own."""
+    policy = {"tidelog.conflictPolicy": "write-serializable"}
+    table = Table.create(str(tmp_path / "table"), SCHEMA, properties=policy)
+    table.insert([{"n": n, "part": "a"} for n in range(4)])
+    grouped = f"(SELECT gate(n) AS n, count(*) FROM {named(table)} GROUP BY gate(n))"
+    counted = f"(SELECT /*+ BROADCAST(g) */ count(*) FROM {named(table)} r JOIN {grouped} g ON r.n = g.n)"
+    # Of the rows that come meanwhile, such a join of two versions would have one more.
+    with gate.meanwhile(lambda: Table.open(table.path).insert([{"n": n, "part": "b"} for n in (1, 9)])):
+        spark.sql(f"UPDATE {named(table)} SET part = {counted} WHERE n IN (SELECT 0L)")
+    [(part,)] = rows(spark, f"SELECT part FROM {named(table)} WHERE n = 0")
+    assert part in {"4", "6"}
+
+
 TWICE = "(SELECT * FROM VALUES (1L, 'x'), (1L, 'y'), (8L, 'z') AS v(n, part)) s"
 
 
