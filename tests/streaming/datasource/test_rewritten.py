@@ -211,7 +211,8 @@ def test_a_merge_follows_an_append_under_each_policy(
     )
     table = Table.create(str(tmp_path / "table"), schema, properties=policy)
     table.insert([{"id": 1, "v": 1}])
-    commit, done = Transaction.commit, []
+    commit = Transaction.commit
+    done: list[None] = []
 
     def late(transaction: Transaction, **more: Any) -> Any:
         if not done:
@@ -273,7 +274,8 @@ def test_files_that_a_vacuum_deletes_meanwhile(
     table = tracked_table(open_store(str(tmp_path / "table")), properties={**AT_ONCE, **properties})
     for n in range(4):
         table.insert([{"n": n, "v": 0}])
-    stage, attempts = changed_rows.stage_changes, []
+    stage = changed_rows.stage_changes
+    attempts: list[None] = []
 
     def late(*arguments: Any) -> Any:
         attempts.append(None)

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.randomness import seed
-from tests.streaming.support import JVM_SOURCE, rewrite_all
+from tests.streaming.support import JVM_SOURCE
 from tidelog.log import Table
 from tidelog.log.errors import ConflictError
 from tidelog.streaming import sql
@@ -64,7 +64,7 @@ TOUCHES = [
     "UPDATE {t} SET touched = touched + 1 WHERE id % 3 = {a} % 3",
     "UPDATE {t} SET touched = touched + 1 WHERE id IN (SELECT id FROM {t} WHERE balance > {x})",
 ]
-REWRITE = "compaction"
+COMPACTION = "compaction"
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_no_update_is_lost(spark: SparkSession, tmp_path: Path, kind: str, threa
         draw = random.Random(f"{start} {number}")
         touched = 0
         for _ in range(count):
-            text = draw.choice([*MOVES, *TOUCHES, *TOUCHES, REWRITE])
+            text = draw.choice([*MOVES, *TOUCHES, *TOUCHES, COMPACTION])
             with suppress(ConflictError):  # after several attempts
                 touched += run(text, draw)
         return touched
 
     def run(text: str, draw: random.Random) -> int:
-        if text == REWRITE:
-            rewrite_all(Table.open(table.path))
+        if text == COMPACTION:
+            Table.open(table.path).compact()
             return 0
         a, b = draw.sample(range(LASTING), 2)
         c = draw.choice([n for n in range(ACCOUNTS) if n != a])
