@@ -73,7 +73,7 @@ class Table(Statements, UpkeepMethods):
                 `memory://` need none and ignore them.
             exist_ok: If there is a table at `path` already, open it, whatever its schema.
             description: A comment on the table.
-            defaults: By column, the SQL of what new rows get that do not give it. Writers need `allowColumnDefaults` then.
+            defaults: By column, the SQL of its value in new rows without one. Writers need `allowColumnDefaults`.
 
         Raises:
             TableExistsError: There is a table at `path` already.

@@ -24,6 +24,7 @@ From rows to a file:
 From a file to rows:
 
 - `reader`: the live rows of a data file, in the table's schema, whatever names, ids and types the file has
+- `variants`: shredded variants as whole ones
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: temporary files, for rows that do not fit into the memory and for copies of distant files
 - `row_maps`: where a compaction moved each row

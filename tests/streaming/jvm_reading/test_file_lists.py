@@ -73,11 +73,11 @@ def test_a_scan_has_every_file(
         ("a#b.parquet", False),
     ],
 )
-def test_which_paths_are_plain(path: str, is_plain: bool) -> None:
+def test_which_pathsare_plain(path: str, is_plain: bool) -> None:
     files = pa.table(
         {"path": [path], "size": [1], "deletionVector": pa.nulls(1, pa.struct([("cardinality", pa.int64())]))}
     )
-    assert jvm_rows._are_plain(files).to_pylist() == [is_plain]
+    assert jvm_rows.are_plain(files).to_pylist() == [is_plain]
 
 
 def test_a_snapshot_of_plain_files_and_others(spark: SparkSession, tmp_path: Path) -> None:
