@@ -80,7 +80,7 @@ class Log(table: Path) {
   }
 }
 
-/** A suite of Spark's for statements that change rows, whose catalog is tidelog's. What looks into Spark's table cancels. */
+/** A suite of Spark's for statements that change rows, with tidelog's catalog. What looks into its table cancels. */
 trait ThroughTidelog extends RowLevelOperationSuiteBase {
 
   override protected def createSparkSession: TestSparkSession = {
@@ -88,7 +88,8 @@ trait ThroughTidelog extends RowLevelOperationSuiteBase {
     val session = new TestSparkSession(SparkContext.getActive.get)
     classic.SparkSession.setActiveSession(session)
     classic.SparkSession.setDefaultSession(session)
-    Place.loader.loadClass("tidelog.RowChanges").getMethod("install", classOf[classic.SparkSession]).invoke(null, session)
+    val changes = Place.loader.loadClass("tidelog.RowChanges")
+    changes.getMethod("install", classOf[classic.SparkSession]).invoke(null, session)
     session
   }
 
@@ -112,7 +113,8 @@ trait ThroughTidelog extends RowLevelOperationSuiteBase {
 
   private def own: TableCatalog = spark.sessionState.catalogManager.catalog("cat").asInstanceOf[TableCatalog]
 
-  protected def log(table: Identifier): Log = new Log(warehouse.resolve(table.namespace.mkString("/")).resolve(table.name))
+  protected def log(table: Identifier): Log =
+    new Log(warehouse.resolve(table.namespace.mkString("/")).resolve(table.name))
 
   /** What the suites call of their catalog. */
   private object Facade extends InMemoryRowLevelOperationTableCatalog {
@@ -159,8 +161,8 @@ trait ThroughTidelog extends RowLevelOperationSuiteBase {
   override protected def executeAndCheckScans(query: String, primary: String, groupFilter: Option[String]): Unit =
     sql(query)
   override protected def checkReplacedPartitions(expectedPartitions: Seq[Any]): Unit = ()
-  override protected def checkLastWriteInfo(rows: StructType, ids: Option[StructType], metadata: Option[StructType]): Unit =
-    ()
+  override protected def checkLastWriteInfo(
+      rows: StructType, ids: Option[StructType], metadata: Option[StructType]): Unit = ()
   override protected def checkLastWriteLog(expectedEntries: WriteLogEntry*): Unit = ()
 }
 
@@ -230,7 +232,7 @@ class Lines extends Reporter {
 
   private def line(kind: String, suite: String, test: String, why: String, error: Option[Throwable] = None): Unit = {
     val text = why + error.map(e => "\n" + trace(e)).getOrElse("")
-    lines.println(Seq(kind, suite, test, text).map(_.replaceAll("\\\\", "\\\\\\\\").replaceAll("\t", " ").replaceAll("\n", "\\\\n")).mkString("\t"))
+    lines.println(Seq(kind, suite, test, text).map(_.replaceAll("\t", " ").replaceAll("\n", "\\\\n")).mkString("\t"))
   }
 
   private def trace(error: Throwable): String = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,23 +39,34 @@ class Outcome:
 
 
 def outcomes(folder: Path, suites: Sequence[str], words: Sequence[str] = ()) -> list[Outcome]:
-    """Run these suites, or their tests that have one of the words in their names."""
+    """Run these suites, or their tests that have one of the words in their names.
+
+    Each suite stops Spark when it ends, so each has a process of its own. Raises AssertionError for one without a test.
+    """
+    found = []
+    for suite in suites:
+        own = folder / suite
+        own.mkdir()
+        subprocess.run([sys.executable, "-m", __name__, str(own), suite, *words], check=True)
+        lines = own / "lines.txt"
+        assert lines.exists(), f"the suite {suite} has run no test"
+        found += _read(lines)
+    return found
+
+
+def _run(folder: Path, suite: str, words: Sequence[str]) -> None:
+    """Run a suite, or its tests with one of the words in their names."""
     spark = _session(folder)
-    try:
-        jvm: Any = spark._jvm
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        jvm.java.lang.System.getProperties().put("tidelog.loader", loader)
-        gateway: Any = spark.sparkContext._gateway
-        for suite in suites:
-            given = ["-s", f"{_PACKAGE}.{suite}", "-C", f"{_PACKAGE}.Lines", "-oW"]
-            given += [part for word in words for part in ("-z", word)]
-            arguments = gateway.new_array(jvm.java.lang.String, len(given))
-            for number, argument in enumerate(given):
-                arguments[number] = argument
-            jvm.org.scalatest.tools.Runner.run(arguments)
-    finally:
-        spark.stop()
-    return list(_read(folder / "lines.txt"))
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    jvm.java.lang.System.getProperties().put("tidelog.loader", loader)
+    given = ["-s", f"{_PACKAGE}.{suite}", "-C", f"{_PACKAGE}.Lines", "-oW"]
+    given += [part for word in words for part in ("-z", word)]
+    gateway: Any = spark.sparkContext._gateway
+    arguments = gateway.new_array(jvm.java.lang.String, len(given))
+    for number, argument in enumerate(given):
+        arguments[number] = argument
+    jvm.org.scalatest.tools.Runner.run(arguments)
 
 
 def _session(folder: Path) -> SparkSession:
@@ -85,3 +98,7 @@ def _read(lines: Path) -> Iterator[Outcome]:
         kind, suite, test, text = line.split("\t")
         why, _, trace = text.replace("\\n", "\n").partition("\n\tat ")
         yield Outcome(kind, suite, test, why.strip(), trace)
+
+
+if __name__ == "__main__":
+    _run(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
