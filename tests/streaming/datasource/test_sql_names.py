@@ -52,14 +52,6 @@ def test_a_partition_of_any_type_is_replaced(spark: SparkSession, tmp_path: Path
     assert sorted(table.refresh().scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [2, 7]
 
 
-@pytest.mark.full
-def test_a_partition_by_bytes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int32()), ("p", pa.binary())])
-    table = Table.create(str(tmp_path / "table"), schema, partition_by=["p"])
-    with pytest.raises(PySparkException, match="described by more than comparisons"):
-        spark.sql(f"INSERT OVERWRITE tidelog.`{table.path}` PARTITION (p = X'61') SELECT 7")
-
-
 @pytest.mark.parametrize(
     "names",
     [["..", "x"], ["a", "..", "b"], ["."], [".."], ["a/b"], ["..", "a/b"], ["x/../y"], ["s3:", "", "b"], ["", "x"],
