@@ -237,7 +237,7 @@ def _meant(name: str, names: list[str], wanted: list[str]) -> str:
 def missing(count: int, field: pa.Field, where: str) -> pa.Array:
     """The nulls for a field that the data lacks. Raises SchemaMismatchError if the field cannot be null."""
     if not field.nullable:
-        raise NullValueError(
+        raise SchemaMismatchError(
             f"the data lacks the column {where!r}, which cannot be null",
             advice="add the column to the data",
             column=where,
