@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import fill
 
 from tests.spark_suites.excluded import reason
 from tests.spark_suites.jars import SPARK
@@ -49,7 +50,7 @@ def _counts(outcomes: Sequence[Outcome]) -> str:
 
 
 def _listed(outcomes: Sequence[Outcome]) -> str:
-    return "".join(f"- {SUITES[each.suite]}: {_code(each.test)}: {_short(each.why)}\n" for each in outcomes)
+    return "".join(_item(f"{SUITES[each.suite]}: {_code(each.test)}: {_short(each.why)}") for each in outcomes)
 
 
 def _by_reason(outcomes: Sequence[Outcome]) -> str:
@@ -58,9 +59,14 @@ def _by_reason(outcomes: Sequence[Outcome]) -> str:
         groups.setdefault(reason(each) or _place_removed(each.why) or each.kind, []).append(each)
     parts = []
     for why, own in sorted(groups.items()):
-        tests = "".join(f"- {SUITES[each.suite]}: {_code(each.test)}\n" for each in own)
+        tests = "".join(_item(f"{SUITES[each.suite]}: {_code(each.test)}") for each in own)
         parts.append(f"### {why[0].upper()}{why[1:]}\n\n{tests}")
     return "\n".join(parts)
+
+
+def _item(text: str) -> str:
+    """An item of a list, in lines of the width of the pages."""
+    return fill(f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _code(text: str) -> str:
