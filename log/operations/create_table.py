@@ -48,17 +48,17 @@ def create(
     store: Store,
     schema: pa.Schema,
     partition_by: Sequence[str],
-    properties: Mapping[str, object],
+    properties: Mapping[str, object] | None,
     system: System,
     description: str | None = None,
-    defaults: Mapping[str, str] = _NONE,
+    defaults: Mapping[str, str] | None = None,
 ) -> LogState | None:
     """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system, description, defaults)
+    staged = staged_creation(schema, partition_by, properties or {}, system, description, defaults or _NONE)
     try:
         state = load(store)
     except TableNotFoundError:
@@ -141,7 +141,7 @@ def staged_creation(
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **own}
     if isinstance(schema, pa.Schema):
         require_depth(schema)
-    require_schema(schema)
+    require_columns(schema)
     columns = table_schema(schema)
     if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
         change_schema(columns, "cdc")
@@ -188,7 +188,7 @@ def _with_defaults(metadata: Metadata, defaults: Mapping[str, str]) -> Metadata:
     return msgspec.structs.replace(metadata, schema_string=msgspec.json.encode({**schema, "fields": fields}).decode())
 
 
-def require_schema(schema: object) -> None:
+def require_columns(schema: object) -> None:
     """Raise ConfigurationError unless it is an Arrow schema with columns of distinct names."""
     if not isinstance(schema, pa.Schema):
         raise ConfigurationError(

@@ -15,7 +15,7 @@ from tidelog.log.format.column_mapping import highest_used_id, mapped
 from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import columns_of, require_depth, table_schema, to_schema_string
 from tidelog.log.operations.add_columns import needs_timestamp_ntz, timestamp_ntz_error
-from tidelog.log.operations.create_table import require_schema
+from tidelog.log.operations.create_table import require_columns
 from tidelog.log.operations.schema_evolution import reads_column
 from tidelog.log.operations.set_properties import require_columns_of_properties
 from tidelog.log.rules.declared import declared
@@ -37,7 +37,7 @@ def replaced_columns(
     SchemaMismatchError for columns that a table cannot hold, UnsupportedFeatureError for a type that the table's
     protocol does not allow.
     """
-    require_schema(columns)
+    require_columns(columns)
     require_depth(columns)
     old, new = columns_of(head.metadata, path), table_schema(columns)
     is_same = old.names == new.names and all(map(_is_same, old, new))
