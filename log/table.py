@@ -64,16 +64,16 @@ class Table(Statements, UpkeepMethods):
                 `delta.enableDeletionVectors` = true, `delta.enableInCommitTimestamps` = true,
                 `delta.enableExpiredLogCleanup` = false, `tidelog.cleanUp` = true and `delta.checkpointInterval` = 100
                 unless given here. The defaults of the rest: `delta.logRetentionDuration` = 30 days,
-                `delta.deletedFileRetentionDuration` = 7 days, `delta.enableChangeDataFeed` = false,
-                `delta.appendOnly` = false, `delta.dataSkippingNumIndexedCols` = 32, `tidelog.targetFileSize` = 128 MiB,
+                `delta.deletedFileRetentionDuration` = 7 days, `delta.enableChangeDataFeed` = false, `delta.appendOnly`
+                = false, `delta.dataSkippingNumIndexedCols` = 32, `tidelog.targetFileSize` = 128 MiB,
                 `tidelog.minorSpan` = 1 day, `tidelog.maxTransactionTime` = 1 day, `tidelog.consumerTimeToLive` = 7
-                days, `tidelog.conflictPolicy` = delta-table, `tidelog.metadataRetry` = true, no `tidelog.primaryKey`.
+                days, `tidelog.conflictPolicy` = delta-table, `tidelog.metadataRetry` = true.
             storage_options: Arguments of the object store's fsspec file system (of s3fs, gcsfs or adlfs), such as
                 `endpoint_url`, `key` and `secret`. The environment provides what is not given. A local path and
                 `memory://` need none and ignore them.
             exist_ok: If there is a table at `path` already, open it, whatever its schema.
             description: A comment on the table.
-            defaults: By column, the SQL of its value in new rows without one. Writers need `allowColumnDefaults`.
+            defaults: For a column, the SQL of what new rows get that do not name it (feature `allowColumnDefaults`).
 
         Raises:
             TableExistsError: There is a table at `path` already.
@@ -94,7 +94,7 @@ class Table(Statements, UpkeepMethods):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM, description, defaults)
+        state = create_table.create(store, schema, partition_by, properties, REAL_SYSTEM, description, defaults)
         if state is not None:
             return cls(store, state)
         if not exist_ok:

@@ -6,6 +6,7 @@ From rows to a file:
 - `nested`: lists, maps and structs of Arrow, converted element by element
 - `python_rows`: lists of dicts as such a table; `python_values`: which values fit a column
 - `inferred_columns`: columns of Python values in the type that Arrow infers
+- `variants`: shredded variants as whole ones
 - `type_names`: Arrow types under their SQL names
 - `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns

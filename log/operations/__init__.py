@@ -6,6 +6,7 @@ Table and schema:
 - `convert`: version 0 of a table that is made of a folder of parquet files
 - `drop_table`: end a table and delete its files
 - `add_columns`: new columns at the end of the schema
+- `mapped_columns`: columns that get another name, or go; `replace_columns`: other columns
 - `alter_table`: comments, places, types and defaults of columns, and constraints
 - `mapped_columns`: columns that get another name, or go
 - `replace_columns`: other columns for a table that loses all its rows

@@ -48,7 +48,7 @@ def create(
     store: Store,
     schema: pa.Schema,
     partition_by: Sequence[str],
-    properties: Mapping[str, object],
+    properties: Mapping[str, object] | None,
     system: System,
     description: str | None = None,
     defaults: Mapping[str, str] | None = None,
@@ -58,7 +58,7 @@ def create(
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property, or if the path holds rows of something else.
     """
-    staged = staged_creation(schema, partition_by, properties, system, description, defaults or {})
+    staged = staged_creation(schema, partition_by, properties or {}, system, description, defaults or _NONE)
     try:
         state = load(store)
     except TableNotFoundError:
