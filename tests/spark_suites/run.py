@@ -43,7 +43,7 @@ def outcomes(folder: Path, suites: Sequence[str], words: Sequence[str] = ()) -> 
 
     Each suite stops Spark when it ends, so each has a process of its own. Raises AssertionError for one without a test.
     """
-    found = []
+    found: list[Outcome] = []
     for suite in suites:
         own = folder / suite
         own.mkdir()
