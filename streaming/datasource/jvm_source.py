@@ -290,8 +290,9 @@ def _start(request: Mapping[str, Any], java: Any) -> str:
     # Spark gives each source a place of its own below the checkpoint.
     checkpoint, _, _ = request["place"].rpartition(_SOURCES)
     require_apart(open_store(options.path, options.storage_options).url, checkpoint)
-    _, *begins, loaded = request["loaded"].split("\n")
-    if begins:
+    # A stream of a table's changes has the last line only.
+    *before, loaded = request["loaded"].split("\n")
+    if before[1:]:
         shown = {**shown, _INITIAL: "true"}
     key = REAL_SYSTEM.uuid()
     _feeds[key] = frames.FrameFeed(
