@@ -61,8 +61,8 @@ def by_path() -> None:
 
 
 def in_sparks_own_catalog() -> None:
-    ended(writer("cp-own", mode="upsert", keys="id").toTable("own"))
-    assert rows("own") == [(1, "a"), (2, "c"), (3, "d")]
+    ended(writer("cp-own").toTable("own"))
+    assert rows("own") == [(1, "a"), (2, "b"), (2, "c"), (3, "d")]
     feed = spark.readStream.option("changes", "append").table("own")
     assert feed.columns == ["id", "v", "_commit_version", "_commit_timestamp"]
     spark.sql("DROP TABLE own").collect()
