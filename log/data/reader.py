@@ -599,7 +599,7 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if values.type.equals(kind):
         return values
-    if _is_text(kind) != _is_text(values.type) and not pt.is_null(values.type):
+    if (_is_text(kind) and _is_number(values.type)) or (_is_number(kind) and _is_text(values.type)):
         # Arrow would parse and print values: the columns of the table were replaced by others.
         raise _other_type(values, field)
     if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
@@ -609,8 +609,12 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pt.is_dictionary(kind) else kind
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind) or pt.is_binary(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether values are numbers, times or truth values."""
+    return bool(pt.is_primitive(kind) or pt.is_decimal(kind))
 
 
 def _other_type(values: pa.Array, field: pa.Field) -> pa.ArrowTypeError:

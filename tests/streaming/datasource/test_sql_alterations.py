@@ -134,7 +134,7 @@ def test_defaults_of_a_new_table(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"INSERT INTO {name} VALUES (1, DEFAULT, DEFAULT), (2, NULL, 'x')")
     Table.open(path).insert([{"id": 3}])
     assert rows(spark, f"SELECT * FROM {name}") == [(1, 2, "it's"), (2, None, "x"), (3, 2, "it's")]
-    with pytest.raises(PySparkException, match="REPLACE TABLE with other defaults"):
+    with pytest.raises(PySparkException, match="has no DEFAULT 5, as the statement says"):
         spark.sql(f"CREATE OR REPLACE TABLE {name} (id INT DEFAULT 5)")
 
 
