@@ -75,8 +75,10 @@ _REFUSED = {
     "Buckets": ("CLUSTERED BY ... INTO ... BUCKETS is not supported", _CLUSTER),
     "Changes": (
         "a table of the catalog does not have the columns of changes",
-        'use spark.read.changes(name), .format("tidelog").option("changes", ...).load(path), or in SQL CHANGES, or '
-        "tidelog_changes before Spark 4.2",
+        (
+            'use spark.read.changes(name), .format("tidelog").option("changes", ...).load(path), or in SQL CHANGES, or '
+            "tidelog_changes before Spark 4.2"
+        ),
     ),
     "AddPartition": ("a partition cannot be added", "insert its rows: a partition is there as long as it has some"),
     "Collation": ("DEFAULT COLLATION is not supported", _CHANGES),

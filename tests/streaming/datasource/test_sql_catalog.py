@@ -265,7 +265,7 @@ def test_what_is_refused_changes_nothing(spark: SparkSession, table: Table, stat
 
 @pytest.mark.oldest
 def test_an_error_has_its_text_and_a_state(spark: SparkSession, table: Table) -> None:
-    with pytest.raises(IllegalArgumentException, match="'delta.columnMapping.mode' to 'name' first") as caught:
+    with pytest.raises(IllegalArgumentException, match=r"'delta\.columnMapping\.mode' to 'name' first") as caught:
         spark.sql(f"ALTER TABLE tidelog.`{table.path}` DROP COLUMN part")
     assert str(caught.value.getMessage()).startswith("TIDELOG_UNSUPPORTED_FEATURE: the column 'part' cannot be dropped")
     assert caught.value.getSqlState()  # a handler in a script looks for it
