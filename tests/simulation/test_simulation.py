@@ -24,7 +24,7 @@ NIGHTLY_SEEDS = 100_000
 # So many tests share the seeds, each of which takes a few seconds. The lanes run so many of them.
 _CHUNKS = 40
 _FAST_CHUNKS = 4
-_MAIN_CHUNKS = 6
+_MAIN_CHUNKS = 5
 _FULL_CHUNKS = 8
 _WITHIN_SEEDS = 300
 

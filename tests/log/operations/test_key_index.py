@@ -72,9 +72,7 @@ MAIN = [
     ("one number", True),
     ("two columns", False),
     ("partitions", True),
-    ("feed", True),
     ("an order, mapped", True),
-    ("a decimal that is widened", True),
 ]
 HISTORIES = [
     pytest.param(*case, marks=[] if case in MAIN else pytest.mark.full)
