@@ -74,6 +74,8 @@ KINDS: dict[str, Callable[[str], Table]] = {
     ),
 }
 ROWS = 24
+# A relation of the format that is no table of the catalog, as names of Spark's own catalog are.
+NAMED = "named_relation"
 # What Spark cannot compute for a row, and what a statement with several values can say instead of another of them.
 OF_VALUES = (
     "ARITHMETIC_OVERFLOW",
@@ -108,6 +110,7 @@ class Run:
         for first in (0, ROWS // 2):
             self.table.insert(self.rows(range(first, first + ROWS // 2)))
         self.counts: Counter[str] = Counter()
+        self.spark.sql(f"CREATE TEMPORARY VIEW {NAMED} USING tidelog OPTIONS (path '{self.table.path}')")
 
     def rows(self, ids: range | list[int]) -> pa.Table:
         """Random rows that keep the table's constraint."""
@@ -124,12 +127,12 @@ class Run:
             ids.append(ids[0])
         view(self.spark, SOURCE, self.rows(ids))
 
-    def check(self, statement: Statement, table: Table) -> None:
-        """Run a statement, and compare what it did with what Spark says of its meaning."""
+    def check(self, statement: Statement, table: Table, target: str = "") -> None:
+        """Run a statement, by the table's path if not told otherwise, and compare what it did with what Spark says."""
         before, version = table.refresh().scan().to_arrow(), table.version
         ids = row_ids(table) if self.kind == "tracked" else set()
         wanted = expected(self.spark, statement, before, self.rules)
-        text = statement.text(f"tidelog.`{table.path}`")
+        text = statement.text(target or f"tidelog.`{table.path}`")
         if (failed := self._error_of(text)) is not None:
             assert wanted.error, f"{text} failed: {failed}"
             assert any(name in failed for name in (wanted.error.partition(".")[0], *OF_VALUES)), (text, failed)
@@ -193,9 +196,9 @@ def row_ids(table: Table) -> set[int]:
 @pytest.mark.parametrize("kind", full_but(["vectors"], KINDS))
 def test_random_statements(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     run = Run(spark, tmp_path, kind)
-    for _ in range(3):
+    for target in ("", NAMED, ""):
         run.draw_source()
-        run.check(run.drawn.statement(), run.table)
+        run.check(run.drawn.statement(), run.table, target)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +239,9 @@ def test_both_ways_give_the_same_rows(
 def test_many_random_statements(spark: SparkSession, tmp_path: Path, kind: str, ansi: bool, zone: str) -> None:
     for history in range(5):
         run = Run(spark, tmp_path / str(history), kind, ansi=ansi, zone=zone)
-        for _ in range(6):
+        for target in ("", NAMED) * 3:
             run.draw_source()
-            run.check(run.drawn.statement(), run.table)
+            run.check(run.drawn.statement(), run.table, target)
 
 
 @pytest.mark.nightly
