@@ -128,9 +128,19 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
     return load(table, RowOperation.evolved());
   }
 
-  /** Whether saveAsTable, or spark.catalog.tableExists, asks: they know a missing table by Spark's error. */
+  /** Whether saveAsTable, spark.catalog.tableExists or a pipeline asks: they know a missing table by Spark's error. */
   private static boolean isForLookUp() {
-    return isCalled("saveAsTable", "DataFrameWriter") || isCalled("tableExists", ".Catalog");
+    return isCalled("saveAsTable", "DataFrameWriter") || isCalled("tableExists", ".Catalog") || isCalledByPipeline();
+  }
+
+  private static boolean isCalledByPipeline() {
+    StackTraceElement[] callers = new Throwable().getStackTrace();
+    for (int i = 0; i < callers.length; i++) {
+      if (callers[i].getClassName().startsWith("org.apache.spark.sql.pipelines.")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** Whether this thread is within a method of a class whose name ends so. */
