@@ -37,6 +37,7 @@ from tidelog.log.operations.mapped_columns import (
     without_column,
 )
 from tidelog.log.operations.schema_evolution import fixed_columns
+from tidelog.log.predicate import backquoted
 from tidelog.log.predicate.tree import clipped
 from tidelog.log.presentable import brief
 from tidelog.log.rules import refusals
@@ -279,7 +280,7 @@ class _Altered:
         before = self.metadata
         self._change(column, lambda field: {**field, "nullable": nullable})
         if not nullable and self.metadata != before:
-            spelled = [_quoted(name) for name in column]
+            spelled = [backquoted(name) for name in column]
             above = "".join(f"{'.'.join(spelled[:depth])} IS NULL OR " for depth in range(1, len(spelled)))
             self.conditions.append((f"{above}{'.'.join(spelled)} IS NOT NULL", f"NOT NULL of {'.'.join(column)}"))
             self._use("invariants", "NOT NULL")
@@ -404,7 +405,3 @@ _INT_DIGITS, _LONG_DIGITS = 10, 20
 
 def _shown(kind: object) -> str:
     return kind if isinstance(kind, str) else str(kind["type"]) if isinstance(kind, dict) else str(kind)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

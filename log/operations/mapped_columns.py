@@ -20,6 +20,7 @@ from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import columns_of
 from tidelog.log.operations.schema_evolution import reads_column
 from tidelog.log.operations.set_properties import require_columns_of_properties
+from tidelog.log.predicate import backquoted
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read.changes import change_schema
 from tidelog.log.rules.declared import declared
@@ -213,7 +214,7 @@ def _renamed_in_properties(configuration: Mapping[str, str], column: Sequence[st
     if any(_begins(known, old) for known in statistics):
         found[properties.STATISTICS_COLUMNS] = ", ".join(
             ".".join(
-                "`" + part.replace("`", "``") + "`"
+                backquoted(part)
                 for part in ([*known[: len(old) - 1], name, *known[len(old) :]] if _begins(known, old) else known)
             )
             for known in statistics

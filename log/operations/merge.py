@@ -37,7 +37,7 @@ from tidelog.log.operations.upsert import (
     with_kept_ids,
 )
 from tidelog.log.operations.upsert_order import newest_of
-from tidelog.log.predicate import Condition, Literal
+from tidelog.log.predicate import Condition, Literal, backquoted
 from tidelog.log.predicate.tree import CURRENT
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read import change_files
@@ -204,7 +204,7 @@ class _Merge(KeyMatcher):
                 continue
             values = rule.values
             if values is None:
-                values = {name: f"{SOURCE}.{_quoted(name)}" for name in columns or ()}
+                values = {name: f"{SOURCE}.{backquoted(name)}" for name in columns or ()}
             places = pa.array(chosen)
             yield chosen, self._assigned(old.take(places), joined.take(places), values)
 
@@ -457,10 +457,6 @@ def _parameters(names: Sequence[str], rules: MergeRules) -> dict[str, str]:
 def _described(rule: RowRule) -> dict[str, str]:
     condition = {} if rule.condition is None else {"predicate": rule.condition}
     return {**condition, "actionType": rule.act}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _require_all(source: _Source, rules: RowRules) -> None:

@@ -302,8 +302,13 @@ def _side_sql(expression: Expression, other: type[And | Or]) -> str:
     return f"({text})" if isinstance(expression, other) else text
 
 
+def backquoted(name: str) -> str:
+    """A name in SQL, whatever its characters are."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _quoted_name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN_NAME.fullmatch(name) else backquoted(name)
 
 
 def _sql_literal(value: Value) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.predicate import backquoted
 from tidelog.log.rules.declared import declared
 from tidelog.log.rules.expressions import depends_on_zone, is_evaluable
 from tidelog.log.rules.row_rules import RowRules
@@ -48,7 +49,7 @@ def spark_work(rules: RowRules, names: Collection[str], *, in_utc: bool) -> Spar
     conditions = [check.expression for check in own.checks]
     for rule in own.generated:
         is_given = rule.column.lower() in present
-        conditions.append(f"{_quoted(rule.column)} <=> ({rule.expression})" if is_given else "true")
+        conditions.append(f"{backquoted(rule.column)} <=> ({rule.expression})" if is_given else "true")
     texts = [*(text for _, text in filled), *conditions]
     reasons = [
         text for text in texts if not is_evaluable(text, schema) or (not in_utc and depends_on_zone(text, schema))
@@ -65,7 +66,3 @@ def spark_work(rules: RowRules, names: Collection[str], *, in_utc: bool) -> Spar
     answers = tuple((f"{_ANSWER}{place}", text) for place, text in enumerate(conditions))
     ready = replace(rules, answers=tuple(name for name, _ in answers))
     return SparkWork(tuple(ordered), answers, ready, tuple(reasons))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

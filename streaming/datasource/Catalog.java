@@ -130,28 +130,9 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
 
   /** Whether saveAsTable, spark.catalog.tableExists or a pipeline asks: they know a missing table by Spark's error. */
   private static boolean isForLookUp() {
-    return isCalled("saveAsTable", "DataFrameWriter") || isCalled("tableExists", ".Catalog") || isCalledByPipeline();
-  }
-
-  private static boolean isCalledByPipeline() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getClassName().startsWith("org.apache.spark.sql.pipelines.")) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  /** Whether this thread is within a method of a class whose name ends so. */
-  static boolean isCalled(String method, String type) {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getMethodName().equals(method) && callers[i].getClassName().endsWith(type)) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include("DataFrameWriter", "saveAsTable")
+        || Callers.include(".Catalog", "tableExists")
+        || Streams.isOfPipeline();
   }
 
   public Table loadTable(Identifier table, String version) {
@@ -455,7 +436,7 @@ public class Catalog extends NewerCatalog implements StagingTableCatalog, Proced
       }
       Writing writing = (Writing) super.newWriteBuilder(info);
       if (hasOthers()) {
-        if (isCalled("saveAsTable", "DataFrameWriter")
+        if (Callers.include("DataFrameWriter", "saveAsTable")
             && !"true".equalsIgnoreCase(info.options().get("overwriteSchema"))) {
           DefaultSource.refuse("OverwriteSchema");
         }

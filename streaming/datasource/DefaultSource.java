@@ -216,13 +216,7 @@ public class DefaultSource
 
   /** Whether Spark reads a stream by a name, and gives the columns that its catalog has: they lack those of changes. */
   private static boolean isOfName() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getClassName().contains(".FindDataSourceTable")) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include(".FindDataSourceTable");
   }
 
   public Source createSource(
@@ -299,13 +293,7 @@ public class DefaultSource
    * has, it says Append.
    */
   private static boolean isForNewName() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getClassName().endsWith("CreateDataSourceTableAsSelectCommand")) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include("CreateDataSourceTableAsSelectCommand");
   }
 
   /** The planner knows which types a table takes. */

@@ -114,13 +114,7 @@ public abstract class RowOperation implements RowLevelOperationBuilder, Supports
   }
 
   private static boolean isForEvolution() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getClassName().contains(".ResolveSchemaEvolution")) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include(".ResolveSchemaEvolution");
   }
 
   /** The capability to evolve, which Spark has from 4.1 on; null before. */

@@ -52,24 +52,12 @@ public class Streams {
 
   /** Whether toTable(...) of a stream asks. The sink makes the table that it names, with the first batch. */
   public static boolean isToTable() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getMethodName().equals("toTable") && callers[i].getClassName().endsWith(".DataStreamWriter")) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include(".DataStreamWriter", "toTable");
   }
 
   /** Whether a flow of a pipeline asks. */
   public static boolean isOfPipeline() {
-    StackTraceElement[] callers = new Throwable().getStackTrace();
-    for (int i = 0; i < callers.length; i++) {
-      if (callers[i].getClassName().startsWith("org.apache.spark.sql.pipelines.")) {
-        return true;
-      }
-    }
-    return false;
+    return Callers.include("org.apache.spark.sql.pipelines.");
   }
 
   /** A table as Spark's older interface for streams sees it: the format, its options and the path. */

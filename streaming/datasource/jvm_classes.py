@@ -15,6 +15,7 @@ import stat
 import tempfile
 import zipfile
 from contextlib import suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -145,13 +146,15 @@ def _source(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name.rpartition('.')[2]}.java").read_text(encoding="utf-8")
 
 
-def _all_sources() -> list[tuple[str, str]]:
+@cache
+def _all_sources() -> tuple[tuple[str, str], ...]:
     """All that may be compiled: the files, and the texts in the module that installs them."""
-    return sorted(
+    found = sorted(
         (file.name, hashlib.sha256(file.read_bytes()).hexdigest())
         for file in resources.files(__package__).iterdir()
         if file.name.endswith(".java") or file.name == "jvm_source.py"
     )
+    return tuple(found)
 
 
 def _is_own(folder: Path) -> bool:

@@ -52,6 +52,7 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 _LOGGER = logger(__name__)
 
+_CALLERS = "tidelog.Callers"
 _CLASS = "tidelog.DefaultSource"
 # By this file Spark finds a class by its short name, in any case.
 _SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
@@ -108,6 +109,7 @@ def install(spark: SparkSession) -> bool:
         return False
     classes = classes_of(spark)
     try:
+        classes.load(_CALLERS)
         source = classes.load(_CLASS)
         classes.offer(_SERVICE, _CLASS)
         start: Any = ensure_callback_server_started

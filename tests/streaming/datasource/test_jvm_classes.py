@@ -102,5 +102,5 @@ def test_the_jar_is_that_of_the_sources_and_the_spark(
     assert before is not None
     assert before.is_relative_to(tmp_path)
     assert classes_of(spark)._jar == before
-    monkeypatch.setattr("tidelog.streaming.datasource.jvm_classes._all_sources", list)
+    monkeypatch.setattr("tidelog.streaming.datasource.jvm_classes._all_sources", tuple)
     assert classes_of(spark)._jar != before
