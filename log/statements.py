@@ -379,8 +379,8 @@ class Statements(TableReader):
             name: The new name of the column, or of the field.
 
         Raises:
-            ConfigurationError: There is no such column, the name is taken, or a constraint or a generated column reads
-                the column.
+            ConfigurationError: The column does not exist, the name is taken, or a constraint or a generated column
+                reads the column.
             UnsupportedFeatureError: The table does not map its columns.
         """
         parts = (column,) if isinstance(column, str) else tuple(column)
@@ -396,7 +396,7 @@ class Statements(TableReader):
             columns: Each the name of a column, or the names down to a field of structs: `("place", "city")`.
 
         Raises:
-            ConfigurationError: There is no such column; it is a partition column, or the last one; or a constraint, a
+            ConfigurationError: The column does not exist; it is a partition column, or the last one; or a constraint, a
                 generated column or a property of the table names it.
             UnsupportedFeatureError: The table does not map its columns.
         """

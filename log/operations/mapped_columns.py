@@ -33,8 +33,8 @@ _NAMED_BY = (properties.PRIMARY_KEY, properties.ORDER_BY, properties.CLUSTER_BY)
 def renamed_column(head: Head, path: str, column: Sequence[str], name: str) -> Metadata:
     """The table's metadata with another name for a column, or for a field of structs.
 
-    Raises ConfigurationError if there is no such column, for a name that is taken, and for a column that a constraint
-    or a generated column reads; UnsupportedFeatureError if the table does not map its columns.
+    Raises ConfigurationError if the column does not exist, the new name is taken, or a constraint or generated column
+    reads it; UnsupportedFeatureError if the table does not map its columns.
     """
     _require_mapped(head.metadata, path, column, "renamed")
     _require_unread(head.metadata, path, column, "renamed")
@@ -68,8 +68,8 @@ def renamed_column(head: Head, path: str, column: Sequence[str], name: str) -> M
 def without_column(head: Head, path: str, column: Sequence[str]) -> Metadata:
     """The table's metadata without a column, or without a field of structs.
 
-    Raises ConfigurationError if there is no such column, and for one that the table needs; UnsupportedFeatureError if
-    the table does not map its columns.
+    Raises ConfigurationError if the column does not exist, or the table needs it; UnsupportedFeatureError if the table
+    does not map its columns.
     """
     _require_mapped(head.metadata, path, column, "dropped")
     _require_unread(head.metadata, path, column, "dropped")
@@ -95,7 +95,7 @@ def with_fields(
 ) -> Metadata:
     """The metadata with other columns, or with other fields in the struct that `above` leads to.
 
-    Raises ConfigurationError if there is no such struct.
+    Raises ConfigurationError if that struct does not exist.
     """
 
     def within(fields: list[Field], names: Sequence[str]) -> list[Field]:

@@ -19,7 +19,6 @@ from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import paths
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
-from tidelog.log.format.schema import physical_name
 from tidelog.log.predicate import Expression
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.state.files import to_adds
@@ -33,11 +32,13 @@ from tidelog.streaming.jvm_reading.file_scan import FileList
 from tidelog.streaming.jvm_reading.jvm_rows import (
     are_columns_readable,
     are_plain,
+    columns_in_files,
     constant_columns,
     constant_names,
     constants_of,
     is_file_readable,
     is_store_readable,
+    named_columns,
 )
 from tidelog.streaming.jvm_reading.spark_conditions import condition
 
@@ -108,7 +109,7 @@ class _Reading:
         if uses_spark:
             values, is_known = constants_of(files, self.schema, of_snapshot=True)
             is_listed = pc.and_(are_plain(files), is_known)
-            if pc.any(is_listed).as_py() and self._columns_in_files(list(values)) is not None:
+            if pc.any(is_listed).as_py() and columns_in_files(self.schema, list(values)) is not None:
                 listed = files.select(["path", "size"]).filter(is_listed)
                 constants = {name: column.filter(is_listed) for name, column in values.items()}
                 frames.append(self._scan(listed["path"], listed["size"], constants, numbers.filter(is_listed)))
@@ -152,17 +153,10 @@ class _Reading:
             and file_scan.is_available(self._spark)
         )
 
-    def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
-        """The columns that are read from files, by their names there; None if only case tells one from a constant."""
-        fields = [field for field in self.schema if field.name not in constants]
-        data = pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in fields])
-        has_both = {name.lower() for name in data.names}.intersection(name.lower() for name in constants)
-        return None if has_both else data
-
     def _with_vectors(self, group: list[_Numbered], names: Sequence[str]) -> DataFrame | None:
         """The rows by Spark's reader of files that may have vectors; None if it cannot read the files."""
         values = constant_columns([unit.change for unit in group], names, self.schema, of_snapshot=True)
-        if values is None or self._columns_in_files(names) is None:
+        if values is None or columns_in_files(self.schema, names) is None:
             return None
         dead = [(unit.number, unit.change) for unit in group if dead_rows.has_positions(unit.change)]
         return self._scan(
@@ -183,7 +177,7 @@ class _Reading:
     ) -> DataFrame:
         """The rows by Spark's reader of files at these paths, without the rows that are `dead`."""
         store, columns, schema = self._writer.store, self._columns, self.schema
-        data = self._columns_in_files(list(constants))
+        data = columns_in_files(self.schema, list(constants))
         assert data is not None
         fields = [schema.field(name).with_metadata(None) for name in constants]
         fields.append(pa.field(columns.file, pa.int32(), nullable=False))
@@ -198,11 +192,8 @@ class _Reading:
         frame = frame.withColumn(columns.row, frame.metadataColumn("_metadata")["row_index"])
         if dead is not None:
             frame = dead_rows.counting(frame, dead, frame[columns.file], frame[self._listed], frame[columns.row])
-        named = [
-            f"{quoted(field.name if field.name in constants else physical_name(field))} AS {quoted(field.name)}"
-            for field in schema
-        ]
-        frame = frame.selectExpr(*named, quoted(columns.file), quoted(columns.row))
+        named = named_columns(schema, list(constants))
+        frame = frame.selectExpr(*named.values(), quoted(columns.file), quoted(columns.row))
         return self._chosen(frame if self._condition is None else frame.where(self._condition))
 
     def _chosen(self, frame: DataFrame) -> DataFrame:

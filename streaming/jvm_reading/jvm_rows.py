@@ -137,7 +137,7 @@ class _Reading:
         if not self._uses_spark():
             return None, files
         values, is_known = constants_of(files, self._selection.read_schema, of_snapshot=self._of_snapshot)
-        data = self._columns_in_files(list(values))
+        data = columns_in_files(self._selection.read_schema, list(values))
         is_listed = pc.and_(are_plain(files), is_known)
         if data is None or not pc.any(is_listed).as_py():
             return None, files
@@ -191,7 +191,7 @@ class _Reading:
 
     def _scanned(self, group: list[ChangeFile], names: Sequence[str], *, has_positions: bool) -> DataFrame | None:
         schema = self._selection.read_schema
-        data = self._columns_in_files(names)
+        data = columns_in_files(self._selection.read_schema, names)
         values = constant_columns(group, names, schema, of_snapshot=self._of_snapshot)
         if values is None or data is None:
             return None
@@ -233,21 +233,9 @@ class _Reading:
         has_names = data.names == in_files and [*in_files, *constants] == self._selection.schema.names
         return has_names and self._condition is None
 
-    def _columns_in_files(self, constants: Sequence[str]) -> pa.Schema | None:
-        """The columns that are read from files, by their names there; None if only case tells one from a constant."""
-        fields = [field for field in self._selection.read_schema if field.name not in constants]
-        names = {physical_name(field).lower() for field in fields}
-        if names.intersection(name.lower() for name in constants):
-            return None
-        return pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in fields])
-
     def _steps(self, constants: Sequence[str]) -> list[Step]:
         """From the columns of a scan to those of the selection, as texts: a Column takes a dozen calls into the JVM."""
-        named = {
-            field.name: f"{quoted(field.name if field.name in constants else physical_name(field))} "
-            f"AS {quoted(field.name)}"
-            for field in self._selection.read_schema
-        }
+        named = named_columns(self._selection.read_schema, constants)
         chosen = self._selection.schema.names
         if self._condition is None:
             return [[named[name] for name in chosen]]
@@ -264,6 +252,26 @@ class _Reading:
     def _empty(self) -> DataFrame:
         empty = file_scan.empty_stream if self._of_stream else file_scan.empty_frame
         return empty(self._spark, self._selection.schema)
+
+
+def columns_in_files(schema: pa.Schema, constants: Sequence[str]) -> pa.Schema | None:
+    """The columns that Spark reads from files, under their names in the files.
+
+    None if one of them differs only in case from a name among `constants`: Spark could not tell them apart.
+    """
+    fields = [field for field in schema if field.name not in constants]
+    names = {physical_name(field).lower() for field in fields}
+    if names.intersection(name.lower() for name in constants):
+        return None
+    return pa.schema([pa.field(physical_name(field), field.type, field.nullable) for field in fields])
+
+
+def named_columns(schema: pa.Schema, constants: Sequence[str]) -> dict[str, str]:
+    """For each column, the SQL that gives a column of a scan the table's name for it."""
+    return {
+        field.name: f"{quoted(field.name if field.name in constants else physical_name(field))} AS {quoted(field.name)}"
+        for field in schema
+    }
 
 
 def constants_of(
