@@ -60,7 +60,7 @@ def one_partition(filters: Iterable[Any], schema: pa.Schema, names: Sequence[str
     for item in filters:
         kind = item.getClass().getSimpleName()
         name = _column(item.attribute(), schema) if kind in {"EqualTo", "EqualNullSafe", "IsNull"} else None
-        if name is None:
+        if name is None or name in values:
             return None
         values[name] = None if kind == "IsNull" else item.value()
     if values.keys() != set(names):

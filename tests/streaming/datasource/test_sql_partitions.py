@@ -166,3 +166,12 @@ def test_a_partition_of_a_name_in_spark_s_own_catalog(spark: SparkSession) -> No
         assert rows(spark, f"SELECT id FROM {name}") == [(0,), (2,)]
     finally:
         spark.sql(f"DROP TABLE {name}")
+
+
+def test_two_values_of_one_column_are_no_partition(spark: SparkSession, tmp_path: Path) -> None:
+    name = f"tidelog.`{tmp_path}/table`"
+    spark.sql(f"CREATE TABLE {name} (id INT, p BINARY) PARTITIONED BY (p)")
+    spark.sql(f"INSERT INTO {name} VALUES (1, X'61'), (2, X'62')")
+    with pytest.raises(PySparkException, match="described by more than comparisons"):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE p = X'61' AND p = X'62' SELECT 3, X'62'")
+    assert rows(spark, f"SELECT id FROM {name}") == [(1,), (2,)]
