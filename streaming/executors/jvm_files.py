@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, TidelogError
+from tidelog.log.errors import NullValueError, StoreUnavailableError, TidelogError
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import FileStatus, Store, while_synced
@@ -91,7 +91,7 @@ def write_by_jvm(
     `rows` must have exactly the table's columns (see `plain_frame`). The rows of a partitioned table are shuffled by
     partition first, so that a task has one file open at a time. Otherwise at most `max_tasks` tasks write, and no file
     has more than `rows_per_file` rows. The columns `plain` get no dictionary, which saves the time that one takes where
-    values do not repeat. Raises SchemaMismatchError for a null in a column that cannot be null. After any
+    values do not repeat. Raises NullValueError for a null in a column that cannot be null. After any
     error the files are deleted.
     """
     folder = f"data/{writer.system.uuid()}"
@@ -209,7 +209,7 @@ def _free_name(names: Sequence[str]) -> str:
 def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
     for place, name in enumerate(required):
         if counted[f"n{place}"]:
-            raise SchemaMismatchError(
+            raise NullValueError(
                 f"column {name!r} cannot be null, but {counted[f'n{place}']} rows of the data have no value",
                 advice="fill or drop those rows",
                 column=name,

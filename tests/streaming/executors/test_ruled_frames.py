@@ -17,6 +17,7 @@ from tests.streaming.support import Input, drain, refused
 from tidelog.log import Table
 from tidelog.log.errors import (
     ConstraintViolationError,
+    NullValueError,
     SchemaMismatchError,
     TidelogError,
     UnsupportedFeatureError,
@@ -250,5 +251,5 @@ def test_a_column_that_cannot_be_null_is_checked_on_every_path(spark: SparkSessi
     source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([1, None], pa.int64())}))
     for writer in ("driver", "spark"):
         sink = Sink(opened.path, writer=writer, name=writer)
-        refused(source.stream(spark), sink, tmp_path / f"cp-{writer}", SchemaMismatchError)
+        refused(source.stream(spark), sink, tmp_path / f"cp-{writer}", NullValueError)
     assert rows_of(opened) == [{"n": 1, "m": None}]
